@@ -1,0 +1,39 @@
+/* The kernel table: one typed pointer a kernel, made from the lists in all.def. Selected once at open and passed down. */
+#ifndef DAY0_KERNELS_KERNELS_H
+#define DAY0_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/matrix.h"
+
+/* Function types and prototypes of every body. */
+#define KERNEL(name, result, parameters)                                                                               \
+    typedef result name##_fn parameters;                                                                               \
+    name##_fn name##_ref;
+#define X86(name, tier) name##_fn name##_##tier;
+#define ARM(name, tier) name##_fn name##_##tier;
+#include "kernels/all.def"
+#undef KERNEL
+#undef X86
+#undef ARM
+
+struct kernels {
+#define KERNEL(name, result, parameters) name##_fn *name;
+#define X86(name, tier)
+#define ARM(name, tier)
+#include "kernels/all.def"
+#undef KERNEL
+#undef X86
+#undef ARM
+    unsigned tiers; /* the mask it was selected for */
+};
+
+/* Every reference, then each body whose tier is in the mask (cpu/tiers.h), the strongest last. */
+void kernels_select(struct kernels *kernels, unsigned tiers);
+
+/* The linear kernels by weight type. */
+linear_f32_fn *kernels_linear(const struct kernels *kernels, enum dtype dtype);
+linear_t_f32_fn *kernels_linear_t(const struct kernels *kernels, enum dtype dtype);
+
+#endif
