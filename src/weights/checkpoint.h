@@ -1,0 +1,48 @@
+/* A published checkpoint: config-independent. Maps model.safetensors, or the shards that model.safetensors.index.json
+ * names, read-only, and finds tensors by their canonical name.
+ *
+ * Canonical names start with "model." or are "lm_head.weight": the prefixes "language_model." and "model.language_model."
+ * are taken off, a missing inner "model." is put back. Tensors of the vision part (vision_tower.*, mm_projector.*) are
+ * counted and skipped. The element type is the header's, never assumed. Only headers are read at open; the data is
+ * touched when it is used, and never copied here. */
+#ifndef DAY0_WEIGHTS_CHECKPOINT_H
+#define DAY0_WEIGHTS_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum { TENSOR_RANK_MAX = 4 };
+
+/* Element types of the safetensors format that the family uses. */
+enum stored { STORED_F32, STORED_BF16, STORED_F16, STORED_U8, STORED_OTHER };
+
+struct tensor {
+    const char *name;  /* canonical; borrowed from the checkpoint */
+    const char *file;  /* the shard's file name, for messages */
+    const void *data;  /* in the mapping; aligned to the element type (a misaligned file is refused) */
+    uint64_t shape[TENSOR_RANK_MAX];
+    uint64_t bytes;
+    uint32_t rank;
+    enum stored stored;
+};
+
+struct checkpoint;
+
+/* Opens the checkpoint in `directory`. Owns all mappings until checkpoint_close (which accepts NULL).
+ * Fails with file, tensor, what was expected and found. */
+NEEDS_CHECK enum status checkpoint_open(struct checkpoint **out, const char *directory, struct error *err);
+void checkpoint_close(struct checkpoint *checkpoint);
+
+/* The tensor of a canonical name, or NULL. Borrowed until close. */
+const struct tensor *checkpoint_find(const struct checkpoint *checkpoint, const char *name);
+
+/* All tensors in order of name, for reports. */
+size_t checkpoint_count(const struct checkpoint *checkpoint);
+const struct tensor *checkpoint_at(const struct checkpoint *checkpoint, size_t index);
+
+/* Vision tensors that were skipped. */
+size_t checkpoint_skipped(const struct checkpoint *checkpoint);
+
+#endif
