@@ -5,10 +5,12 @@
 
 #include "base/check.h"
 
-/* How far a node is: tiles done, and per worker the tiles begun of the part that it owns. */
+/* How far a node is. The first worker that gets to a node asks it for its tiles and publishes the answer; a worker that
+ * comes late must not ask again, since the buffers that the answer came from may be in use for a later node by then. */
 struct progress {
-    _Atomic uint32_t done;
-    _Atomic uint32_t begun[];
+    _Atomic uint32_t tiles_and_one; /* 0: not asked yet */
+    _Atomic uint32_t done;          /* tiles that are finished */
+    _Atomic uint32_t begun[]; /* per worker, tiles begun of the part that it owns */
 };
 
 struct run {
@@ -29,13 +31,10 @@ enum status runner_init(struct runner *runner, struct team *team, const struct k
                               .progress_stride = stride,
                               .scratch_bytes = arena_cost(scratch_bytes),
                               .nodes_max = nodes_max};
-    size_t counts_bytes = workers * nodes_max * sizeof(uint32_t);
     TRY(arena_init(&runner->arena,
-                   arena_cost(nodes_max * stride) + arena_cost(counts_bytes) + arena_cost(workspace_bytes) +
-                       workers * runner->scratch_bytes,
+                   arena_cost(nodes_max * stride) + arena_cost(workspace_bytes) + workers * runner->scratch_bytes,
                    "the workspace of a step", err));
     runner->progress = arena_take(&runner->arena, nodes_max * stride);
-    runner->tile_counts = arena_take(&runner->arena, counts_bytes);
     runner->workspace = arena_take(&runner->arena, workspace_bytes);
     runner->scratch = arena_take(&runner->arena, workers * runner->scratch_bytes);
     return STATUS_OK;
@@ -58,13 +57,20 @@ static struct plan_context context_of(const struct run *run, unsigned worker)
                                  runner->scratch + worker * runner->scratch_bytes};
 }
 
-/* Does the tiles of `owner`'s part that nobody has begun. */
-static void run_part(const struct run *run, const struct plan_context *context, uint32_t index, uint32_t n_tiles,
-                     unsigned owner)
+static uint32_t tiles_of(const struct plan_context *context, const struct plan_node *node, struct progress *progress)
 {
-    const struct plan_node *node = &run->plan->nodes[index];
-    struct progress *progress = progress_of(run->runner, index);
-    uint64_t workers = team_size(run->runner->team);
+    uint32_t known = atomic_load(&progress->tiles_and_one);
+    if (known == 0) {
+        uint32_t asked = node->tiles(context, node->args) + 1;
+        known = atomic_compare_exchange_strong(&progress->tiles_and_one, &known, asked) ? asked : known;
+    }
+    return known - 1;
+}
+
+/* Does the tiles of `owner`'s part that nobody has begun. */
+static void run_part(const struct plan_context *context, const struct plan_node *node, struct progress *progress,
+                     uint32_t n_tiles, unsigned owner, unsigned workers)
+{
     uint32_t first = (uint32_t)(owner * (uint64_t)n_tiles / workers);
     uint32_t count = (uint32_t)((owner + 1) * (uint64_t)n_tiles / workers) - first;
     while (atomic_load_explicit(&progress->begun[owner], memory_order_relaxed) < count) {
@@ -76,30 +82,34 @@ static void run_part(const struct run *run, const struct plan_context *context, 
     }
 }
 
-static void run_node(const struct run *run, const struct plan_context *context, uint32_t index, uint32_t n_tiles,
-                     unsigned worker)
+static void run_node(const struct run *run, const struct plan_context *context, uint32_t index, unsigned worker)
 {
+    const struct plan_node *node = &run->plan->nodes[index];
+    struct progress *progress = progress_of(run->runner, index);
+    uint32_t n_tiles = tiles_of(context, node, progress);
     unsigned workers = team_size(run->runner->team);
     for (unsigned i = 0; i < workers; i++)
-        run_part(run, context, index, n_tiles, (worker + i) % workers);
+        run_part(context, node, progress, n_tiles, (worker + i) % workers, workers);
+}
+
+/* Waits until all tiles of a node that this worker has passed are finished. */
+static void wait_for(struct progress *progress)
+{
+    uint32_t n_tiles = atomic_load_explicit(&progress->tiles_and_one, memory_order_relaxed) - 1;
+    unsigned turns = 0;
+    while (atomic_load_explicit(&progress->done, memory_order_acquire) < n_tiles)
+        team_pause(&turns);
 }
 
 static void graph_worker(void *argument, unsigned worker)
 {
     const struct run *run = argument;
-    const struct runner *runner = run->runner;
     struct plan_context context = context_of(run, worker);
-    uint32_t *counts = runner->tile_counts + (size_t)worker * runner->nodes_max;
     for (uint32_t n = 0; n < run->plan->n_nodes; n++) {
         const struct plan_node *node = &run->plan->nodes[n];
-        for (uint32_t w = 0; w < node->n_waits; w++) {
-            struct progress *before = progress_of(runner, node->waits[w]);
-            unsigned turns = 0;
-            while (atomic_load_explicit(&before->done, memory_order_acquire) < counts[node->waits[w]])
-                team_pause(&turns);
-        }
-        counts[n] = node->tiles(&context, node->args);
-        run_node(run, &context, n, counts[n], worker);
+        for (uint32_t w = 0; w < node->n_waits; w++)
+            wait_for(progress_of(run->runner, node->waits[w]));
+        run_node(run, &context, n, worker);
     }
 }
 
@@ -107,8 +117,7 @@ static void eager_worker(void *argument, unsigned worker)
 {
     const struct run *run = argument;
     struct plan_context context = context_of(run, worker);
-    const struct plan_node *node = &run->plan->nodes[run->eager_node];
-    run_node(run, &context, run->eager_node, node->tiles(&context, node->args), worker);
+    run_node(run, &context, run->eager_node, worker);
 }
 
 void runner_run(struct runner *runner, const struct plan *plan, const void *step)

@@ -17,7 +17,6 @@ struct runner {
     enum exec_mode mode;
     char *progress;                 /* [nodes_max] counters, see runner.c */
     size_t progress_stride;
-    uint32_t *tile_counts;          /* [workers][nodes_max] */
     char *workspace, *scratch;
     size_t scratch_bytes;
     uint32_t nodes_max;
