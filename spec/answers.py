@@ -19,16 +19,22 @@ import k31
 class Answers:
     logits: torch.Tensor      # float64 [T,vocab]
     taps: torch.Tensor        # float64 [T,len(layers)*D] or None
-    run: k31.Run              # watched
+    run: k31.Run              # with selections and routings, if watched
 
 
-def answer(model, ids, numerics=k31.Numerics(), taps=None, recurrent=True):
-    """ids: list of T token ids -> Answers."""
-    run = k31.Run(numerics=numerics, recurrent=recurrent, watch=True)
+def answer(model, ids, numerics=k31.Numerics(), taps=None, recurrent=True, watch=True):
+    """ids: list of T token ids -> Answers. Watching keeps every score: memory grows with T squared."""
+    run = k31.Run(numerics=numerics, recurrent=recurrent, watch=watch)
     with torch.no_grad():
         out = model(torch.tensor([ids]), run, taps)
     logits, tapped = out if taps else (out, None)
     return Answers(logits[0], tapped[0] if taps else None, run)
+
+
+def mean_nll(logits, ids):
+    """Mean negative log-likelihood (natural log) of ids[1:] under logits [T,vocab]; the last row predicts nothing."""
+    rows = logits[:-1].double().log_softmax(-1)
+    return -rows.gather(-1, torch.tensor(ids[1:])[:, None]).mean().item()
 
 
 def read_tokens(path):
