@@ -28,38 +28,33 @@ static enum status render_json(const json_t *value, enum json_text_style style, 
                                struct error *err)
 {
     struct byte_buffer json = {0};
-    enum status status = json_text_write(&json, value, style, err);
-    if (status == STATUS_OK)
-        status = chat_segments_text(out, (struct byte_span){json.data, json.bytes}, err);
-    byte_buffer_fini(&json);
-    return status;
+    return chat_segments_buffer(out, &json, json_text_write(&json, value, style, err), err);
 }
 
-/* `before`functions.NAME:NUMBER and the content's parts, one text: the vendor encodes what stands between two control tokens
- * as a whole. */
-static enum status render_text(const char *before, struct byte_span name, size_t number, const char *after,
-                               const struct chat_message *message, struct chat_segments *out, struct error *err)
+/* What stands between two control tokens is one segment, so texts are joined before they become one. */
+static enum status write_content(struct byte_buffer *text, const struct chat_message *message, struct error *err)
 {
-    struct byte_buffer text = {0};
-    char suffix[32] = "";
-    if (name.data)
-        snprintf(suffix, sizeof suffix, ":%zu%s", number, after);
-    enum status status = byte_buffer_append_text(&text, before, err);
-    if (status == STATUS_OK)
-        status = byte_buffer_append(&text, name.data, name.bytes, err);
-    if (status == STATUS_OK)
-        status = byte_buffer_append_text(&text, suffix, err);
-    for (size_t i = 0; message && i < message->part_count && status == STATUS_OK; i++)
-        status = byte_buffer_append(&text, message->parts[i].data, message->parts[i].bytes, err);
-    if (status == STATUS_OK)
-        status = chat_segments_text(out, (struct byte_span){text.data, text.bytes}, err);
-    byte_buffer_fini(&text);
-    return status;
+    for (size_t i = 0; i < message->part_count; i++)
+        TRY(byte_buffer_append(text, message->parts[i].data, message->parts[i].bytes, err));
+    return STATUS_OK;
 }
 
-static enum status render_content(const struct chat_message *message, struct chat_segments *out, struct error *err)
+static enum status write_call_name(struct byte_buffer *text, struct byte_span name, size_t number, struct error *err)
 {
-    return render_text("", (struct byte_span){0}, 0, "", message, out, err);
+    char suffix[24];
+    snprintf(suffix, sizeof suffix, ":%zu", number);
+    TRY(byte_buffer_append_text(text, "functions.", err));
+    TRY(byte_buffer_append(text, name.data, name.bytes, err));
+    return byte_buffer_append_text(text, suffix, err);
+}
+
+static enum status write_result(struct byte_buffer *text, const struct chat_message *message, size_t number,
+                                struct error *err)
+{
+    TRY(byte_buffer_append_text(text, "## Return of ", err));
+    TRY(write_call_name(text, message->call_name, number, err));
+    TRY(byte_buffer_append_text(text, "\n", err));
+    return write_content(text, message, err);
 }
 
 /* Calls are numbered through the whole conversation, from 0. */
@@ -71,8 +66,9 @@ static enum status render_calls(const struct chat_message *message, size_t first
     TRY(chat_segments_control(out, "<|tool_calls_section_begin|>", err));
     for (size_t i = 0; i < message->call_count; i++) {
         const struct chat_call *call = &message->calls[i];
+        struct byte_buffer name = {0};
         TRY(chat_segments_control(out, "<|tool_call_begin|>", err));
-        TRY(render_text("functions.", call->name, first + i, "", NULL, out, err));
+        TRY(chat_segments_buffer(out, &name, write_call_name(&name, call->name, first + i, err), err));
         TRY(chat_segments_control(out, "<|tool_call_argument_begin|>", err));
         if (call->raw.data)
             TRY(chat_segments_text(out, call->raw, err));
@@ -92,11 +88,11 @@ static enum status render_message(const struct chat_message *message, size_t cal
         TRY(begin(out, controls[message->role], message->name, err));
     else
         TRY(begin_words(out, controls[message->role], roles[message->role], err));
-    if (message->role == CHAT_TOOL)
-        TRY(render_text("## Return of functions.", message->call_name, calls_before + message->call_number - 1, "\n",
-                        message, out, err));
-    else
-        TRY(render_content(message, out, err));
+    struct byte_buffer text = {0};
+    enum status status = message->role == CHAT_TOOL
+                             ? write_result(&text, message, calls_before + message->call_number - 1, err)
+                             : write_content(&text, message, err);
+    TRY(chat_segments_buffer(out, &text, status, err));
     if (message->role == CHAT_ASSISTANT)
         TRY(render_calls(message, calls_before, out, err));
     return end(out, err);

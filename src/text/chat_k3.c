@@ -73,11 +73,8 @@ static enum status attribute(struct chat_segments *out, const char *key, struct 
     struct byte_buffer escaped = {0};
     TRY(chat_segments_words(out, key, err));
     TRY(chat_segments_words(out, "=\"", err));
-    enum status status = escape(&escaped, value, err);
-    if (status == STATUS_OK)
-        status = chat_segments_text(out, (struct byte_span){escaped.data, escaped.bytes}, err);
-    byte_buffer_fini(&escaped);
-    return status == STATUS_OK ? chat_segments_words(out, "\"", err) : status;
+    TRY(chat_segments_buffer(out, &escaped, escape(&escaped, value, err), err));
+    return chat_segments_words(out, "\"", err);
 }
 
 static enum status attribute_words(struct chat_segments *out, const char *key, const char *value, struct error *err)
@@ -119,10 +116,8 @@ static enum status system_message(struct chat_segments *out, const char *type, c
         status = json_text_write(&body, value, JSON_TEXT_SORTED_COMPACT, err);
     if (status == STATUS_OK)
         status = byte_buffer_append_text(&body, after, err);
-    if (status == STATUS_OK)
-        status = chat_segments_text(out, (struct byte_span){body.data, body.bytes}, err);
-    byte_buffer_fini(&body);
-    return status == STATUS_OK ? close_message(out, err) : status;
+    TRY(chat_segments_buffer(out, &body, status, err));
+    return close_message(out, err);
 }
 
 static enum status render_head(const struct chat_request *request, struct chat_segments *out, struct error *err)
@@ -165,15 +160,10 @@ static enum status render_argument(const char *key, const json_t *value, struct 
     TRY(attribute_words(out, " key", key, err));
     TRY(attribute_words(out, " type", json_text_type(value), err));
     TRY(end_tag(out, err));
-    if (json_text_is_string(value)) {
+    if (json_text_is_string(value))
         TRY(chat_segments_text(out, json_text_string(value), err));
-    } else {
-        enum status status = json_text_write(&json, value, JSON_TEXT_SPACED, err);
-        if (status == STATUS_OK)
-            status = chat_segments_text(out, (struct byte_span){json.data, json.bytes}, err);
-        byte_buffer_fini(&json);
-        TRY(status);
-    }
+    else
+        TRY(chat_segments_buffer(out, &json, json_text_write(&json, value, JSON_TEXT_SPACED, err), err));
     return close_tag(out, "argument", err);
 }
 

@@ -371,6 +371,8 @@ enum status chat_request_user(struct chat_request *request, const char *text, si
 {
     struct byte_buffer json = {0};
     *request = (struct chat_request){0};
+    if (!utf8_is_valid(text, bytes))
+        return error_set(err, STATUS_FORMAT, "the message is not UTF-8; convert it first");
     enum status status = write_user(&json, (struct byte_span){text, bytes}, thinking, effort, err);
     if (status == STATUS_OK)
         status = chat_request_init(request, json.data, json.bytes, err);

@@ -35,6 +35,15 @@ enum status chat_segments_words(struct chat_segments *segments, const char *text
     return chat_segments_text(segments, (struct byte_span){text, strlen(text)}, err);
 }
 
+enum status chat_segments_buffer(struct chat_segments *segments, struct byte_buffer *text, enum status written,
+                                 struct error *err)
+{
+    if (written == STATUS_OK)
+        written = chat_segments_text(segments, (struct byte_span){text->data, text->bytes}, err);
+    byte_buffer_fini(text);
+    return written;
+}
+
 struct chat_segment chat_segments_at(const struct chat_segments *segments, size_t index)
 {
     size_t start = index ? segments->entries[index - 1].end : 0;

@@ -34,6 +34,11 @@ NEEDS_CHECK enum status chat_segments_control(struct chat_segments *segments, co
 NEEDS_CHECK enum status chat_segments_text(struct chat_segments *segments, struct byte_span text, struct error *err);
 NEEDS_CHECK enum status chat_segments_words(struct chat_segments *segments, const char *text, struct error *err);
 
+/* Ends the writing of a text: appends it if `written` is STATUS_OK, and releases the buffer in any case.
+ * Fails    with `written` if that is a failure, else as above. */
+NEEDS_CHECK enum status chat_segments_buffer(struct chat_segments *segments, struct byte_buffer *text,
+                                             enum status written, struct error *err);
+
 /* Segment `index` < count; borrowed until the list changes. */
 struct chat_segment chat_segments_at(const struct chat_segments *segments, size_t index);
 

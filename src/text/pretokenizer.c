@@ -67,8 +67,10 @@ enum status pretokenizer_begin(struct pretokenizer_cursor *cursor, const struct 
     cursor->end = bytes ? text + bytes : text;
     cursor->match_data = pcre2_match_data_create(1, NULL);
     cursor->match_context = pcre2_match_context_create(NULL);
-    cursor->jit_stack = pcre2_jit_stack_create(32 << 10, PRETOKENIZER_STACK_BYTES_MAX, NULL);
-    if (!cursor->match_data || !cursor->match_context || !cursor->jit_stack) {
+    bool is_long = bytes > PRETOKENIZER_SHORT_BYTES_MAX;
+    if (is_long)
+        cursor->jit_stack = pcre2_jit_stack_create(32 << 10, PRETOKENIZER_STACK_BYTES_MAX, NULL);
+    if (!cursor->match_data || !cursor->match_context || (is_long && !cursor->jit_stack)) {
         pretokenizer_end(cursor);
         return error_set(err, STATUS_MEMORY, "cannot allocate memory to split text; free memory and try again");
     }

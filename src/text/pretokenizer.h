@@ -20,7 +20,8 @@
 enum {
     PRETOKENIZER_PART_CHARACTERS = 400000,
     PRETOKENIZER_RUN_CHARACTERS = 25000,
-    PRETOKENIZER_STACK_BYTES_MAX = 8 << 20,
+    PRETOKENIZER_STACK_BYTES_MAX = 8 << 20, /* of the matcher, for texts over the next; shorter ones use the thread's own */
+    PRETOKENIZER_SHORT_BYTES_MAX = 1024,
 };
 
 /* The compiled expression; read-only, shared by any number of cursors. */

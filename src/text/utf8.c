@@ -37,6 +37,17 @@ struct utf8_step utf8_step(const char *text, size_t bytes)
     return (struct utf8_step){UTF8_VALID, lead.bytes, code};
 }
 
+bool utf8_is_valid(const char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        struct utf8_step step = utf8_step(text + at, bytes - at);
+        if (step.kind != UTF8_VALID)
+            return false;
+        at += step.bytes;
+    }
+    return true;
+}
+
 bool utf8_is_space(uint32_t code)
 {
     if (code < 0x80)

@@ -27,6 +27,9 @@ enum { UTF8_BYTES_MAX = 4 };
 /* Reads the front of `text`; bytes >= 1. */
 struct utf8_step utf8_step(const char *text, size_t bytes);
 
+/* All of it is valid characters. */
+bool utf8_is_valid(const char *text, size_t bytes);
+
 /* What Python's str.isspace says of a character: Unicode's white space and the separators 1C to 1F. */
 bool utf8_is_space(uint32_t code);
 
