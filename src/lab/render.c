@@ -11,11 +11,11 @@
 static const char help[] =
     "Usage: day0 render [-m DIR] --request FILE [--json]\n"
     "\n"
-    "Renders a chat request (JSON with messages, tools, tool_choice, response_format, thinking, thinking_effort) as the\n"
-    "prompt that the model reads, and its token ids.\n"
+    "Renders a chat request (JSON with messages, tools, tool_choice, response_format,\n"
+    "thinking, thinking_effort) as the prompt that the model reads, and its token ids.\n"
     "\n"
-    "  -m, --model DIR      directory with tiktoken.model and tokenizer_config.json (default: DAY0_MODEL, else the bundled\n"
-    "                       model)\n"
+    "  -m, --model DIR      directory with tiktoken.model and tokenizer_config.json\n"
+    "                       (default: DAY0_MODEL, else the bundled model)\n"
     "  -r, --request FILE   the request; - is standard input\n"
     "  -j, --json           write {\"segments\": [[text, is_control], ...], \"ids\": [...]}\n"
     "  -h, --help           this text\n"
@@ -62,8 +62,8 @@ static enum status write_plain(const struct chat_segments *segments, const struc
 }
 
 static enum status render(const struct options *options, const struct tokenizer *tokenizer,
-                          const struct chat_request *request, struct chat_segments *segments, struct token_list *ids,
-                          struct byte_buffer *out, struct error *err)
+                          const struct chat_request *request, struct chat_segments *segments,
+                          struct token_list *ids, struct byte_buffer *out, struct error *err)
 {
     TRY(chat_render(chat_format_of(tokenizer), request, segments, err));
     TRY(chat_encode(tokenizer, segments, ids, err));
@@ -82,7 +82,8 @@ static enum status run(const struct options *options, struct error *err)
     struct byte_buffer out = {0};
     char *json = NULL;
     size_t bytes;
-    enum status status = tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
+    enum status status =
+        tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
     if (status == STATUS_OK)
         status = file_read(options->request, CHAT_REQUEST_BYTES_MAX, &json, &bytes, err);
     if (status == STATUS_OK)
@@ -101,8 +102,10 @@ static enum status run(const struct options *options, struct error *err)
 int lab_render(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"model", required_argument, NULL, 'm'}, {"request", required_argument, NULL, 'r'},
-        {"json", no_argument, NULL, 'j'},        {"help", no_argument, NULL, 'h'},
+        {"model", required_argument, NULL, 'm'},
+        {"request", required_argument, NULL, 'r'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
         {0},
     };
     struct options options = {0};

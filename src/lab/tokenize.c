@@ -13,22 +13,21 @@
 
 enum { INPUT_BYTES_MAX = 1 << 30 };
 
-static const char help[] =
-    "Usage: day0 tokenize [-m DIR] [-f FILE] [--decode] [--json]\n"
-    "\n"
-    "Turns text into token ids, or back. Special tokens in the text are text.\n"
-    "\n"
-    "  -m, --model DIR   directory with tiktoken.model and tokenizer_config.json (default: DAY0_MODEL, else the bundled\n"
-    "                    model)\n"
-    "  -f, --file FILE   what to read (default: standard input)\n"
-    "  -d, --decode      read ids, write their bytes\n"
-    "  -j, --json        ids are {\"ids\": [...]} instead of numbers between blanks\n"
-    "  -h, --help        this text\n"
-    "\n"
-    "Examples:\n"
-    "  echo -n 'Hello, world' | day0 tokenize\n"
-    "  day0 tokenize -f README.md --json\n"
-    "  echo -n 'Hello' | day0 tokenize | day0 tokenize --decode\n";
+static const char help[] = "Usage: day0 tokenize [-m DIR] [-f FILE] [--decode] [--json]\n"
+                           "\n"
+                           "Turns text into token ids, or back. Special tokens in the text are text.\n"
+                           "\n"
+                           "  -m, --model DIR   directory with tiktoken.model and tokenizer_config.json\n"
+                           "                    (default: DAY0_MODEL, else the bundled model)\n"
+                           "  -f, --file FILE   what to read (default: standard input)\n"
+                           "  -d, --decode      read ids, write their bytes\n"
+                           "  -j, --json        ids are {\"ids\": [...]} instead of numbers between blanks\n"
+                           "  -h, --help        this text\n"
+                           "\n"
+                           "Examples:\n"
+                           "  echo -n 'Hello, world' | day0 tokenize\n"
+                           "  day0 tokenize -f README.md --json\n"
+                           "  echo -n 'Hello' | day0 tokenize | day0 tokenize --decode\n";
 
 struct options {
     const char *model, *file;
@@ -110,7 +109,8 @@ static enum status run(const struct options *options, struct error *err)
     struct byte_buffer out = {0};
     char *text = NULL;
     size_t bytes;
-    enum status status = tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
+    enum status status =
+        tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
     if (status == STATUS_OK)
         status = file_read(options->file, INPUT_BYTES_MAX, &text, &bytes, err);
     if (status == STATUS_OK)
@@ -157,7 +157,8 @@ int lab_tokenize(int argc, char **argv)
         }
     }
     if (optind < argc) {
-        fprintf(stderr, "day0 tokenize: unexpected argument `%s`; text comes from -f or standard input\n", argv[optind]);
+        fprintf(stderr, "day0 tokenize: unexpected argument `%s`; text comes from -f or standard input\n",
+                argv[optind]);
         return LAB_USAGE;
     }
     if (run(&options, &err) == STATUS_OK)

@@ -1,6 +1,7 @@
 /* Growing bytes: what the text room writes into. May hold zero bytes; nothing is terminated.
  *
- * Owns     its memory until byte_buffer_fini, which may be called twice and on a zeroed struct; a zeroed struct is empty.
+ * Owns     its memory until byte_buffer_fini, which may be called twice and on a zeroed struct; a zeroed
+ *          struct is empty.
  * Fails    STATUS_MEMORY; the bytes written before stay. */
 #ifndef DAY0_TEXT_BYTE_BUFFER_H
 #define DAY0_TEXT_BYTE_BUFFER_H
@@ -23,7 +24,8 @@ struct byte_buffer {
 
 NEEDS_CHECK enum status byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t bytes,
                                            struct error *err);
-NEEDS_CHECK enum status byte_buffer_append_text(struct byte_buffer *buffer, const char *text, struct error *err);
+NEEDS_CHECK enum status byte_buffer_append_text(struct byte_buffer *buffer, const char *text,
+                                                struct error *err);
 void byte_buffer_fini(struct byte_buffer *buffer);
 
 #endif

@@ -1,11 +1,13 @@
-/* Chat prompts: a request rendered in the format of a model, segment by segment, and the segments as token ids.
+/* Chat prompts: a request rendered in the format of a model, segment by segment, and the segments as token
+ * ids.
  *
- * Control   token ids of structure come only from the renderer. What the request says is encoded as plain text, so text that
- *           looks like structure stays text.
- * Segments  the renderer makes the same segments as the vendor's encoder, and each is encoded on its own: merges never
- *           cross a border.
- * Formats   K3 is checked against the vendor's encoder. K2 (Kimi Linear) follows descriptions of the template and is NOT
- *           verified: the default system text, the places of blanks and the tool tokens may differ from the checkpoint's. */
+ * Control   token ids of structure come only from the renderer. What the request says is encoded as plain
+ *           text, so text that looks like structure stays text.
+ * Segments  the renderer makes the same segments as the vendor's encoder, and each is encoded on its own:
+ *           merges never cross a border.
+ * Formats   K3 is checked against the vendor's encoder. K2 (Kimi Linear) follows descriptions of the template
+ *           and is NOT verified: the default system text, the places of blanks and the tool tokens may differ
+ *           from the checkpoint's. */
 #ifndef DAY0_TEXT_CHAT_H
 #define DAY0_TEXT_CHAT_H
 

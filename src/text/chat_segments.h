@@ -1,7 +1,7 @@
 /* A rendered prompt: segments of text, each a control token by name or plain text, to be encoded one by one.
  *
- * Owns     copies of all texts until chat_segments_fini, which may be called twice and on a zeroed struct; a zeroed struct
- *          is empty. */
+ * Owns     copies of all texts until chat_segments_fini, which may be called twice and on a zeroed struct; a
+ *          zeroed struct is empty. */
 #ifndef DAY0_TEXT_CHAT_SEGMENTS_H
 #define DAY0_TEXT_CHAT_SEGMENTS_H
 
@@ -17,22 +17,27 @@ struct chat_segment {
     bool is_control;
 };
 
+struct chat_segments_entry {
+    size_t end; /* in the list's text; the segment starts where the one before ends */
+    bool is_control;
+};
+
 struct chat_segments {
     struct byte_buffer text; /* of all segments */
-    struct chat_segments_entry {
-        size_t end; /* in `text`; the segment starts where the one before ends */
-        bool is_control;
-    } *entries;
+    struct chat_segments_entry *entries;
     size_t count;
     size_t capacity;
 };
 
 /* Appends a control token by its name. */
-NEEDS_CHECK enum status chat_segments_control(struct chat_segments *segments, const char *name, struct error *err);
+NEEDS_CHECK enum status chat_segments_control(struct chat_segments *segments, const char *name,
+                                              struct error *err);
 
 /* Appends a segment of plain text; an empty one is left out. */
-NEEDS_CHECK enum status chat_segments_text(struct chat_segments *segments, struct byte_span text, struct error *err);
-NEEDS_CHECK enum status chat_segments_words(struct chat_segments *segments, const char *text, struct error *err);
+NEEDS_CHECK enum status chat_segments_text(struct chat_segments *segments, struct byte_span text,
+                                           struct error *err);
+NEEDS_CHECK enum status chat_segments_words(struct chat_segments *segments, const char *text,
+                                            struct error *err);
 
 /* Ends the writing of a text: appends it if `written` is STATUS_OK, and releases the buffer in any case.
  * Fails    with `written` if that is a failure, else as above. */

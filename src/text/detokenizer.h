@@ -1,4 +1,5 @@
-/* Token ids to text while they arrive: gives whole characters only, and holds back the front of one that is not whole yet.
+/* Token ids to text while they arrive: gives whole characters only, and holds back the front of one that is
+ * not whole yet.
  *
  * What cannot become a character is replaced by U+FFFD, one for each maximal subpart, as Python's
  * bytes.decode(errors="replace") does; so the outputs joined are the decoding of all bytes at once. */
@@ -28,6 +29,7 @@ NEEDS_CHECK enum status detokenizer_push(struct detokenizer *detokenizer, int32_
                                          struct error *err);
 
 /* Does     ends the text: what is held back becomes one U+FFFD. Ready for the next text afterwards. */
-NEEDS_CHECK enum status detokenizer_flush(struct detokenizer *detokenizer, struct byte_buffer *out, struct error *err);
+NEEDS_CHECK enum status detokenizer_flush(struct detokenizer *detokenizer, struct byte_buffer *out,
+                                          struct error *err);
 
 #endif

@@ -43,8 +43,8 @@ static size_t measure_number(const char *text, size_t bytes, bool *is_integer)
     return at;
 }
 
-/* A number in front of the text that may need quoting: its length, 0 if there is none, and Python's spelling of it, of
- * 0 bytes if jansson holds it exactly. `scratch` gives room to terminate a real. */
+/* A number in front of the text that may need quoting: its length, 0 if there is none, and Python's spelling
+ * of it, of 0 bytes if jansson holds it exactly. `scratch` gives room to terminate a real. */
 static enum status read_number(const char *text, size_t bytes, struct byte_buffer *scratch, size_t *length,
                                struct byte_span *spelling, struct error *err)
 {
@@ -118,7 +118,8 @@ enum status json_text_parse(const char *text, size_t bytes, json_t **out, struct
     *out = NULL;
     enum status status = quote_numbers(text, bytes, &quoted, err);
     if (status == STATUS_OK) {
-        *out = json_loadb(quoted.data ? quoted.data : "", quoted.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+        *out = json_loadb(quoted.data ? quoted.data : "", quoted.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                          &where);
         if (!*out)
             status = error_set(err, STATUS_FORMAT, "line %d: not JSON: %s", where.line, where.text);
     }
@@ -191,8 +192,9 @@ enum status json_text_write_string(struct byte_buffer *out, struct byte_span tex
     return byte_buffer_append_text(out, "\"", err);
 }
 
-/* The fewest digits that read back as `value`, as d.ddde+xx; gives the number of digits after the point. Below a power of
- * two doubles lie closer than above it, so there the next decimal upward may read back where the nearest does not. */
+/* The fewest digits that read back as `value`, as d.ddde+xx; gives the number of digits after the point.
+ * Below a power of two doubles lie closer than above it, so there the next decimal upward may read back where
+ * the nearest does not. */
 static int write_shortest(char *digits, size_t bytes, double value)
 {
     int precision = 0;
@@ -207,7 +209,8 @@ static int write_shortest(char *digits, size_t bytes, double value)
     return precision;
 }
 
-/* Python's repr of a float: the shortest digits, in plain form from 1e-4 to 1e16 (no number there needs the step upward). */
+/* Python's repr of a float: the shortest digits, in plain form from 1e-4 to 1e16 (no number there needs the
+ * step upward). */
 static enum status write_real(struct byte_buffer *out, double value, struct error *err)
 {
     char digits[32], text[64];
@@ -263,7 +266,8 @@ static enum status write_array(struct byte_buffer *out, const json_t *value, enu
     return byte_buffer_append_text(out, "]", err);
 }
 
-enum status json_text_write(struct byte_buffer *out, const json_t *value, enum json_text_style style, struct error *err)
+enum status json_text_write(struct byte_buffer *out, const json_t *value, enum json_text_style style,
+                            struct error *err)
 {
     char integer[32];
     struct byte_span text;

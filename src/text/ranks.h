@@ -1,7 +1,8 @@
-/* The ranks of a tiktoken file: token bytes to rank and back. A rank is both the token's id and the order of its merge.
+/* The ranks of a tiktoken file: token bytes to rank and back. A rank is both the token's id and the order of
+ * its merge.
  *
- * File     one line a token, base64(bytes) SPACE rank; empty lines and CR before LF are accepted. n lines hold the ranks
- *          0 to n-1, each once, in any order; no token twice; every single byte is a token.
+ * File     one line a token, base64(bytes) SPACE rank; empty lines and CR before LF are accepted. n lines
+ *          hold the ranks 0 to n-1, each once, in any order; no token twice; every single byte is a token.
  * Threads  read-only once loaded. */
 #ifndef DAY0_TEXT_RANKS_H
 #define DAY0_TEXT_RANKS_H
@@ -19,14 +20,14 @@ enum {
 };
 
 struct ranks_slot {
-    uint32_t tag;      /* low half of the hash, so that a miss rarely touches the bytes */
+    uint32_t tag;          /* low half of the hash, so that a miss rarely touches the bytes */
     uint32_t rank_and_one; /* rank + 1; 0 is free */
 };
 
 struct ranks {
-    char *bytes;        /* all tokens, in file order */
-    uint32_t *starts;   /* [count] where a rank's bytes start */
-    uint32_t *lengths;  /* [count] */
+    char *bytes;       /* all tokens, in file order */
+    uint32_t *starts;  /* [count] where a rank's bytes start */
+    uint32_t *lengths; /* [count] */
     uint32_t count;
     uint32_t longest_bytes;
     struct ranks_slot *slots; /* open addressing, linear probing, at most half full */
@@ -35,7 +36,8 @@ struct ranks {
 };
 
 /* Does     parses `data`, the contents of the file named `path` (for sentences only).
- * Owns     its memory until ranks_fini, which may be called on a zeroed struct; on failure it is already released.
+ * Owns     its memory until ranks_fini, which may be called on a zeroed struct; on failure it is already
+ *          released.
  * Fails    STATUS_FORMAT with the line, STATUS_MEMORY. */
 NEEDS_CHECK enum status ranks_init(struct ranks *ranks, const char *data, size_t bytes, const char *path,
                                    struct error *err);

@@ -1,5 +1,6 @@
 /* The special tokens of a tokenizer: names for the ids above the ranks, from `added_tokens_decoder` of
- * tokenizer_config.json. An id without a name there is `<|reserved_token_{id}|>`, up to the largest id the file names. */
+ * tokenizer_config.json. An id without a name there is `<|reserved_token_{id}|>`, up to the largest id the
+ * file names. */
 #ifndef DAY0_TEXT_SPECIALS_H
 #define DAY0_TEXT_SPECIALS_H
 
@@ -21,11 +22,13 @@ struct specials {
     int32_t count;
 };
 
-/* Does     parses `json`, the contents of the file named `path` (for sentences only); `first` is the number of ranks.
- * Owns     its memory until specials_fini, which may be called on a zeroed struct; on failure it is already released.
+/* Does     parses `json`, the contents of the file named `path` (for sentences only); `first` is the number
+ *          of ranks.
+ * Owns     its memory until specials_fini, which may be called on a zeroed struct; on failure it is already
+ *          released.
  * Fails    STATUS_FORMAT, STATUS_MEMORY. */
-NEEDS_CHECK enum status specials_init(struct specials *specials, const char *json, size_t bytes, int32_t first,
-                                      const char *path, struct error *err);
+NEEDS_CHECK enum status specials_init(struct specials *specials, const char *json, size_t bytes,
+                                      int32_t first, const char *path, struct error *err);
 void specials_fini(struct specials *specials);
 
 /* The id of a name, or -1. */

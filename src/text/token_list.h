@@ -1,6 +1,7 @@
 /* A growing list of token ids.
  *
- * Owns     its memory until token_list_fini, which may be called twice and on a zeroed struct; a zeroed struct is empty.
+ * Owns     its memory until token_list_fini, which may be called twice and on a zeroed struct; a zeroed
+ *          struct is empty.
  * Fails    STATUS_MEMORY; the ids pushed before stay. */
 #ifndef DAY0_TEXT_TOKEN_LIST_H
 #define DAY0_TEXT_TOKEN_LIST_H

@@ -1,8 +1,9 @@
 /* The tokenizer of a model directory: text to token ids and back.
  *
- * Reads    tiktoken.model (the ranks, ids 0 to n-1) and tokenizer_config.json (the special tokens above them).
- * Plain    tokenizer_encode reads plain text: the name of a special token in it is text like any other. Special ids are
- *          made only by those who ask tokenizer_special for them.
+ * Reads    tiktoken.model (the ranks, ids 0 to n-1) and tokenizer_config.json (the special tokens above
+ *          them).
+ * Plain    tokenizer_encode reads plain text: the name of a special token in it is text like any other.
+ *          Special ids are made only by those who ask tokenizer_special for them.
  * Law      decode(encode(b)) == b for any bytes b, also zero bytes and what is no UTF-8.
  * Threads  an open tokenizer is read-only: any number of threads may use it. */
 #ifndef DAY0_TEXT_TOKENIZER_H
@@ -23,8 +24,8 @@ struct tokenizer;
 NEEDS_CHECK enum status tokenizer_open(struct tokenizer **out, const char *directory, struct error *err);
 
 /* The same from the contents of the two files. */
-NEEDS_CHECK enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span model, struct byte_span config,
-                                                struct error *err);
+NEEDS_CHECK enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span model,
+                                                struct byte_span config, struct error *err);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* Does     appends the ids of `text`.
@@ -45,7 +46,8 @@ int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 
-/* The bytes of a token (a special token: its name), borrowed until tokenizer_close; NULL and 0 bytes outside the vocabulary. */
+/* The bytes of a token (a special token: its name), borrowed until tokenizer_close; NULL and 0 bytes outside
+ * the vocabulary. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Strict UTF-8, one character at a time, as Unicode's table 3-7 and Python's decoder read it: no surrogates, nothing above
- * U+10FFFF, no overlong forms. */
+/* Strict UTF-8, one character at a time, as Unicode's table 3-7 and Python's decoder read it: no surrogates,
+ * nothing above U+10FFFF, no overlong forms. */
 #ifndef DAY0_TEXT_UTF8_H
 #define DAY0_TEXT_UTF8_H
 

@@ -1,5 +1,5 @@
-/* Chat requests: the input is the JSON of a request, rendered in each format. Control ids must be the control segments, no
- * more: nothing in a request makes one. */
+/* Chat requests: the input is the JSON of a request, rendered in each format. Control ids must be the control
+ * segments, no more: nothing in a request makes one. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +13,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct tokenizer *byte_tokenizer(void)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    static const char *const names[] = {
-        "<|open|>",      "<|close|>",         "<|sep|>",        "<|end_of_msg|>",
-        "<|im_end|>",    "<|im_user|>",       "<|im_assistant|>", "<|im_system|>",
-        "<|im_middle|>", "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>",
-        "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
+    static const char *const names[] = {"<|open|>",
+                                        "<|close|>",
+                                        "<|sep|>",
+                                        "<|end_of_msg|>",
+                                        "<|im_end|>",
+                                        "<|im_user|>",
+                                        "<|im_assistant|>",
+                                        "<|im_system|>",
+                                        "<|im_middle|>",
+                                        "<|tool_call_begin|>",
+                                        "<|tool_call_end|>",
+                                        "<|tool_call_argument_begin|>",
+                                        "<|tool_calls_section_begin|>",
+                                        "<|tool_calls_section_end|>"};
     static struct tokenizer *tokenizer;
     struct byte_buffer model = {0}, config = {0};
     struct error err;
@@ -27,8 +36,8 @@ static const struct tokenizer *byte_tokenizer(void)
         CHECK(byte_buffer_append_text(&model, line, &err) == STATUS_OK);
     }
     for (unsigned i = 0; i < sizeof names / sizeof *names && !tokenizer; i++) {
-        snprintf(line, sizeof line, "%s\"%u\": {\"content\": \"%s\"}", i ? ", " : "{\"added_tokens_decoder\": {", 256 + i,
-                 names[i]);
+        snprintf(line, sizeof line, "%s\"%u\": {\"content\": \"%s\"}",
+                 i ? ", " : "{\"added_tokens_decoder\": {", 256 + i, names[i]);
         CHECK(byte_buffer_append_text(&config, line, &err) == STATUS_OK);
     }
     if (!tokenizer) {

@@ -2,8 +2,9 @@
  *
  *     tests/fuzz/X_fuzz [-n MUTATIONS] [-v] DIRECTORY...
  *
- * Every file of the directories is run once as it is, then MUTATIONS times changed; the changes come from the file's name
- * and their number alone, so a failure comes back on the next run, and -v names it before it happens. */
+ * Every file of the directories is run once as it is, then MUTATIONS times changed; the changes come from the
+ * file's name and their number alone, so a failure comes back on the next run, and -v names it before it
+ * happens. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,8 +39,9 @@ static void run(const char *data, size_t size)
 /* One random change in place; `data` has room for INPUT_BYTES_MAX. Gives the new size. */
 static size_t change(char *data, size_t size, struct rng *rng)
 {
-    static const char *const words[] = {"\"", "\\u0000", "[",  "]", "{", "}", ",", ":", "null", "1e999", "-", "NaN",
-                                        "0",  "\n",      " ", "=", "<|", "\xff", "\xf0\x9f", "99999999999999999999"};
+    static const char *const words[] = {
+        "\"", "\\u0000", "[", "]",  "{", "}", ",",  ":",    "null",     "1e999",
+        "-",  "NaN",     "0", "\n", " ", "=", "<|", "\xff", "\xf0\x9f", "99999999999999999999"};
     size_t at = rng_below(rng, size + 1), length = 1 + rng_below(rng, 32);
     length = length < size - at ? length : size - at;
     const char *word = words[rng_below(rng, sizeof words / sizeof *words)];

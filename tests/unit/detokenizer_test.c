@@ -56,7 +56,8 @@ static void streams_like_one_decode(void **state)
         struct byte_buffer bytes = {0}, want = {0}, got = {0};
         size_t count = rng_below(&rng, 40);
         for (size_t i = 0; i < count; i++) {
-            /* Mostly single bytes of multi-byte characters, so that fronts, breaks and whole characters all occur. */
+            /* Mostly single bytes of multi-byte characters, so that fronts, breaks and whole characters all
+             * occur. */
             int32_t id = (int32_t)rng_below(&rng, (uint64_t)tokenizer_vocab_size(tokenizer));
             static const char fronts[] = "\xf0\x9f\x98\x80\xe4\xbd\xed\xa0\xc2\xf4\x8f\xbf";
             if (rng_below(&rng, 3)) {

@@ -92,7 +92,8 @@ static void ranks_are_checked(void **state)
     assert_line_refused(300, "==== 299", "want base64");
     assert_line_refused(300, " 299", "want base64");
     assert_line_refused(300, "AAAA 298", "rank 298 is there twice");
-    assert_line_refused(300, "AAAA 1984", "rank 1984, but the 1984 lines must hold the ranks 0 to 1983 without gaps");
+    assert_line_refused(300, "AAAA 1984",
+                        "rank 1984, but the 1984 lines must hold the ranks 0 to 1983 without gaps");
     assert_line_refused(300, "QQ== 299", "the ranks 65 and 299 are the same token");
     assert_line_refused(66, "AAAAAA== 65", "every single byte must be a token, byte 0x41 is not");
 }
@@ -132,14 +133,18 @@ static void specials_are_checked(void **state)
         {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}", "want ids as keys, found \"x\""},
         {"{\"added_tokens_decoder\": {\"-1\": {\"content\": \"a\"}}}", "want ids as keys"},
         {"{\"added_tokens_decoder\": {\"99999999999999999999\": {\"content\": \"a\"}}}", "want ids as keys"},
-        {"{\"added_tokens_decoder\": {\"1983\": {\"content\": \"a\"}}}", "id 1983 is already a rank; special ids start at 1984"},
+        {"{\"added_tokens_decoder\": {\"1983\": {\"content\": \"a\"}}}",
+         "id 1983 is already a rank; special ids start at 1984"},
         {"{\"added_tokens_decoder\": {\"2000000\": {\"content\": \"a\"}}}", "id 2000000 is too large"},
         {"{\"added_tokens_decoder\": {\"1984\": {}}}", "1984 needs a `content`"},
         {"{\"added_tokens_decoder\": {\"1984\": {\"content\": \"\"}}}", "1984 needs a `content`"},
         {"{\"added_tokens_decoder\": {\"1984\": 5}}", "1984 needs a `content`"},
-        {"{\"added_tokens_decoder\": {\"1984\": {\"content\": \"a\"}, \"1985\": {\"content\": \"a\"}}}", "1985 (a) is there twice"},
-        {"{\"added_tokens_decoder\": {\"1984\": {\"content\": \"a\"}, \"01984\": {\"content\": \"b\"}}}", "is there twice"},
-        {"{\"added_tokens_decoder\": {\"1986\": {\"content\": \"<|reserved_token_1984|>\"}}}", "is the name of another id"},
+        {"{\"added_tokens_decoder\": {\"1984\": {\"content\": \"a\"}, \"1985\": {\"content\": \"a\"}}}",
+         "1985 (a) is there twice"},
+        {"{\"added_tokens_decoder\": {\"1984\": {\"content\": \"a\"}, \"01984\": {\"content\": \"b\"}}}",
+         "is there twice"},
+        {"{\"added_tokens_decoder\": {\"1986\": {\"content\": \"<|reserved_token_1984|>\"}}}",
+         "is the name of another id"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(good_model(), span(cases[i].config), cases[i].want);
@@ -151,7 +156,8 @@ static void unnamed_ids_are_reserved(void **state)
     struct tokenizer *tokenizer;
     size_t bytes;
     must(tokenizer_open_contents(&tokenizer, good_model(),
-                                 span("{\"added_tokens_decoder\": {\"2239\": {\"content\": \"[PAD]\"}}}"), &err));
+                                 span("{\"added_tokens_decoder\": {\"2239\": {\"content\": \"[PAD]\"}}}"),
+                                 &err));
     assert_int_equal(tokenizer_vocab_size(tokenizer), 1984 + 256);
     assert_string_equal(tokenizer_bytes(tokenizer, 2000, &bytes), "<|reserved_token_2000|>");
     assert_int_equal(tokenizer_special(tokenizer, "<|reserved_token_2000|>"), 2000);
@@ -168,7 +174,8 @@ static void k2_by_its_tokens(void **state)
     int32_t stops[CHAT_STOP_TOKENS_MAX];
     must(tokenizer_open_contents(
         &tokenizer, good_model(),
-        span("{\"added_tokens_decoder\": {\"1984\": {\"content\": \"[BOS]\"}, \"1985\": {\"content\": \"[EOS]\"}, "
+        span("{\"added_tokens_decoder\": {\"1984\": {\"content\": \"[BOS]\"}, \"1985\": {\"content\": "
+             "\"[EOS]\"}, "
              "\"1986\": {\"content\": \"<|im_end|>\"}, \"1987\": {\"content\": \"<|im_user|>\"}, "
              "\"1988\": {\"content\": \"<|im_assistant|>\"}, \"1994\": {\"content\": \"<|im_system|>\"}, "
              "\"2001\": {\"content\": \"<|im_middle|>\"}}}"),
@@ -192,9 +199,9 @@ static void missing_files_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_checked),       cmocka_unit_test(crlf_and_order_do_not_matter),
-        cmocka_unit_test(specials_are_checked),    cmocka_unit_test(unnamed_ids_are_reserved),
-        cmocka_unit_test(k2_by_its_tokens),        cmocka_unit_test(missing_files_are_named),
+        cmocka_unit_test(ranks_are_checked),    cmocka_unit_test(crlf_and_order_do_not_matter),
+        cmocka_unit_test(specials_are_checked), cmocka_unit_test(unnamed_ids_are_reserved),
+        cmocka_unit_test(k2_by_its_tokens),     cmocka_unit_test(missing_files_are_named),
     };
     return cmocka_run_group_tests(tests, read_files, free_files);
 }

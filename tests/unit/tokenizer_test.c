@@ -1,4 +1,5 @@
-/* The tokenizer: the ids of the tiktoken library, the round trip of any bytes, runs without a break, and bad files. */
+/* The tokenizer: the ids of the tiktoken library, the round trip of any bytes, runs without a break, and bad
+ * files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,7 +160,8 @@ static void cuts_as_the_vendor(void **state)
         assert_int_equal(piece.bytes, want);
     }
     pretokenizer_end(&cursor);
-    /* Words of 9 letters and a space, so that the part of 400,000 ends between words, then shifted by one character. */
+    /* Words of 9 letters and a space, so that the part of 400,000 ends between words, then shifted by one
+     * character. */
     for (size_t shift = 0; shift < 2; shift++) {
         for (size_t i = 0; i < BYTES; i++)
             text[i] = (i + shift) % 10 == 0 ? ' ' : 'x';
@@ -188,7 +190,8 @@ static void bytes_of_ids(void **state)
     int32_t end = tokenizer_vocab_size(tokenizer);
     assert_null(tokenizer_bytes(tokenizer, -1, &bytes));
     assert_null(tokenizer_bytes(tokenizer, end, &bytes));
-    assert_string_equal(tokenizer_bytes(tokenizer, tokenizer_special(tokenizer, "<|open|>"), &bytes), "<|open|>");
+    assert_string_equal(tokenizer_bytes(tokenizer, tokenizer_special(tokenizer, "<|open|>"), &bytes),
+                        "<|open|>");
     assert_int_equal(bytes, 8);
     assert_int_equal(tokenizer_decode(tokenizer, &end, 1, &out, &err), STATUS_ARGUMENT);
     assert_non_null(strstr(err.text, "vocabulary"));
@@ -198,9 +201,9 @@ static void bytes_of_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_equal_tiktoken), cmocka_unit_test(random_bytes_come_back),
+        cmocka_unit_test(ids_equal_tiktoken),     cmocka_unit_test(random_bytes_come_back),
         cmocka_unit_test(special_names_are_text), cmocka_unit_test(long_runs),
-        cmocka_unit_test(cuts_as_the_vendor), cmocka_unit_test(bytes_of_ids),
+        cmocka_unit_test(cuts_as_the_vendor),     cmocka_unit_test(bytes_of_ids),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
