@@ -98,7 +98,8 @@ static enum status convert(const struct options *options, const struct tokenizer
     }
     TRY(options->json ? read_json_ids(text, bytes, ids, err) : read_plain_ids(text, bytes, ids, err));
     TRY(tokenizer_decode(tokenizer, ids->ids, ids->count, out, err));
-    fwrite(out->data, 1, out->bytes, stdout);
+    if (out->bytes)
+        fwrite(out->data, 1, out->bytes, stdout);
     return STATUS_OK;
 }
 
