@@ -10,8 +10,8 @@ static const struct {
 } commands[] = {
   //  {"run", "answer a question or continue a text", lab_run},
     {"logits", "write the raw logits of a list of token ids", lab_logits},
-  //  {"tokenize", "text to token ids, and back", lab_tokenize},
-  //  {"render", "a chat request as the model sees it", lab_render},
+    {"tokenize", "text to token ids, and back", lab_tokenize},
+    {"render", "a chat request as the model sees it", lab_render},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
