@@ -23,7 +23,6 @@ import torch
 import answers
 import bpe
 import checkpoint
-import k31
 
 CLEAR_MARGIN = 1e-3          # an argmax counts where float64's two best logits are at least this far apart
 BOUNDS = {"max_rms": "relative RMS", "max_position": "worst position", "max_kl": "KL mean", "max_kl_position": "KL max",
@@ -72,14 +71,13 @@ def read_logits(path, length):
     return torch.from_numpy(np.fromfile(path, "<f4").reshape(length, -1)).double()
 
 
-def expected(args, ids, work):
+def expected(args, ids):
     """-> (logits float64 [T,vocab], selections or None), from files or from the specification."""
     if not args.golden or args.select == "spec":
         got = answers.answer(checkpoint.load(args.directory), ids, answers.numerics_of(args), watch=args.select == "spec")
     logits = read_logits(args.golden, len(ids)) if args.golden else got.logits
     if args.select == "spec":
-        answers.write_selected(work / "spec_selected.txt", got.run)
-        return logits, answers.read_selected(work / "spec_selected.txt")
+        return logits, answers.selected(got.run)
     return logits, answers.read_selected(args.select) if args.select else None
 
 
@@ -114,7 +112,7 @@ def main():
     ids, failed = tokens_of(args), False
     with tempfile.TemporaryDirectory() as work:
         got, got_selected = run_day0(args, ids, Path(work))
-        want, want_selected = expected(args, ids, Path(work))
+    want, want_selected = expected(args, ids)
     if got.shape != want.shape:
         sys.exit(f"day0 wrote logits {tuple(got.shape)}, the specification has {tuple(want.shape)}")
     figures = judge(got, want, ids)

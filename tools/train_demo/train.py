@@ -26,6 +26,7 @@ import bpe
 import checkpoint
 import k31
 import mx
+from config import Config
 
 LENGTH, ROWS = 320, 4                      # tokens of a window, windows a worker takes per step
 PEAK_RATE, LAST_RATE, WARMUP = 1.2e-3, 0.02, 80      # learning rate; its share at the end; steps
@@ -113,7 +114,7 @@ def expert_loads(routings):
 
 def backward(model, rows, quantize):
     """One worker's gradients. rows [ROWS,LENGTH+1] -> (language loss, expert loads)."""
-    run = k31.Run(watch=True, expert_weight=ThroughMXFP4.apply if quantize else lambda w: w)
+    run = k31.Run(watch=True, expert_weight=ThroughMXFP4.apply if quantize else k31.unchanged)
     logits = model(rows[:, :-1], run)
     loss = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     (loss + INDEXER_WEIGHT * indexer_loss(run.selections)).backward()
@@ -148,7 +149,7 @@ class Training:
         torch.manual_seed(0)
         self.out, self.tokenizer = args.out, bpe.Tokenizer.load(args.out)
         self.config = config_json(self.tokenizer)
-        self.model = k31.Model(k31.Config.parse(self.config))
+        self.model = k31.Model(Config.parse(self.config))
         initialize(self.model)
         self.optimizer, self.step, spent = make_optimizer(self.model), 0, 0.0
         if args.resume:
@@ -206,7 +207,8 @@ def work(rank, args, rendezvous):
         losses.append(training.advance(rows, progress))
         if rank == 0 and training.step % REPORT_EVERY == 0:
             tokens = len(losses) * args.workers * ROWS * LENGTH
-            print(f"step {training.step} loss {sum(losses) / len(losses):.4f} {tokens / (time.time() - since):.0f} tokens/s {progress:.1%}", flush=True)
+            mean, speed = sum(losses) / len(losses), tokens / (time.time() - since)
+            print(f"step {training.step} loss {mean:.4f} {speed:.0f} tokens/s {progress:.1%}", flush=True)
             losses, since = [], time.time()
         if rank == 0 and training.step % SAVE_EVERY == 0:
             training.save()
