@@ -303,7 +303,7 @@ static enum status check_quantization(struct config_reader *reader, struct error
 
 static enum status open_sections(struct sections *sections, json_t *root, struct error *err)
 {
-    json_t *text = json_object_get(root, "text_config"), *linear, *dsa, *dsa_above;
+    json_t *text = json_object_get(root, "text_config"), *linear, *dsa;
     bool nested = text && !json_is_null(text);
     TRY(config_reader_init(&sections->top, nested ? root : NULL, "", err));
     if (nested)
@@ -317,11 +317,7 @@ static enum status open_sections(struct sections *sections, json_t *root, struct
     TRY(config_reader_init(&sections->linear, linear,
                            nested ? "text_config.linear_attn_config." : "linear_attn_config.", err));
     TRY(config_reader_object(&sections->text, "dsa_config", &dsa, err));
-    TRY(config_reader_object(&sections->top, "dsa_config", &dsa_above, err));
-    if (dsa && dsa_above)
-        return error_set(err, STATUS_FORMAT, "dsa_config: expected once, found in text_config and beside it");
-    return config_reader_init(&sections->dsa, dsa ? dsa : dsa_above,
-                              dsa && nested ? "text_config.dsa_config." : "dsa_config.", err);
+    return config_reader_init(&sections->dsa, dsa, nested ? "text_config.dsa_config." : "dsa_config.", err);
 }
 
 static void close_sections(struct sections *sections)
