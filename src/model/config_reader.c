@@ -1,6 +1,5 @@
 #include "model/config_reader.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,13 +71,13 @@ enum status config_reader_number(struct config_reader *reader, const char *key, 
     json_t *value = config_reader_get(reader, key);
     if (!value)
         return STATUS_OK;
-    float number = (float)json_number_value(value);
-    if (!json_is_number(value) || !(number >= min && number <= max)) {
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !((double)min <= number && number <= (double)max)) {
         char expected[EXPECTED_BYTES];
         snprintf(expected, sizeof expected, "a number from %g to %g", (double)min, (double)max);
         return config_reader_refuse(reader, key, STATUS_FORMAT, expected, err);
     }
-    *out = number;
+    *out = (float)number;
     return STATUS_OK;
 }
 
