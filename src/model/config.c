@@ -1,12 +1,11 @@
 #include "model/config.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "model/config_attention.h"
+#include "model/config_parts.h"
 #include "model/config_reader.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -189,7 +188,7 @@ static enum status check_widths(const struct config *config, const char *path, s
     return STATUS_OK;
 }
 
-/* ---- tokens, names, quantization: these stand in text_config, beside it, or in both ---- */
+/* ---- tokens and names: these stand in text_config, beside it, or in both ---- */
 
 static enum status add_stop_token(struct config *config, const struct config_reader *reader, const json_t *value,
                                   struct error *err)
@@ -243,62 +242,6 @@ static enum status read_architecture(struct config *config, struct config_reader
     return STATUS_OK;
 }
 
-static enum status check_group(const char *name, json_t *group, const char *path, struct error *err)
-{
-    static const char *const formats[] = {"mxfp4-pack-quantized"}, *const types[] = {"float"};
-    char group_path[2 * CONFIG_KEY_BYTES];
-    struct config_reader reader = {0}, weights = {0};
-    json_t *object = NULL;
-    uint32_t chosen, bits = 4, group_size = 32;
-    snprintf(group_path, sizeof group_path, "%squantization_config.%.40s.", path, name);
-    enum status status = config_reader_init(&reader, group, group_path, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&reader, "format", formats, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_object(&reader, "weights", &object, err);
-    if (status == STATUS_OK)
-        status = config_reader_init(&weights, object, group_path, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&weights, "type", types, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_count(&weights, "num_bits", 4, 4, &bits, err);
-    if (status == STATUS_OK)
-        status = config_reader_count(&weights, "group_size", 32, 32, &group_size, err);
-    config_reader_fini(&weights);
-    config_reader_fini(&reader);
-    return status;
-}
-
-/* The method is checked, the rest is left alone: which tensors are packed is seen in the tensors. The list of exceptions
- * (`ignore`) of the published models does not name all tensors that are stored unpacked. */
-static enum status check_quantization(struct config_reader *reader, struct error *err)
-{
-    static const char *const methods[] = {"compressed-tensors"}, *const formats[] = {"mxfp4-pack-quantized"};
-    char path[CONFIG_KEY_BYTES];
-    struct config_reader quantization;
-    json_t *object, *groups = NULL, *group;
-    const char *name;
-    uint32_t chosen;
-    TRY(config_reader_object(reader, "quantization_config", &object, err));
-    if (!object)
-        return STATUS_OK;
-    snprintf(path, sizeof path, "%squantization_config.", reader->path);
-    TRY(config_reader_init(&quantization, object, path, err));
-    enum status status = config_reader_require(&quantization, "quant_method", err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&quantization, "quant_method", methods, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&quantization, "format", formats, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_object(&quantization, "config_groups", &groups, err);
-    json_object_foreach(groups, name, group) {
-        if (status == STATUS_OK)
-            status = check_group(name, group, reader->path, err);
-    }
-    config_reader_fini(&quantization);
-    return status;
-}
-
 /* ---- the whole ---- */
 
 static enum status open_sections(struct sections *sections, json_t *root, struct error *err)
@@ -342,7 +285,7 @@ static enum status read_sections(struct config *config, struct sections *section
     for (int i = 0; i < 2; i++) { /* what stands beside text_config was written for the whole model, so it has the last word */
         TRY(read_tokens(config, both[i], err));
         TRY(read_architecture(config, both[i], err));
-        TRY(check_quantization(both[i], err));
+        TRY(config_check_quantization(both[i], err));
         for (size_t k = 0; k < sizeof ignored_keys / sizeof *ignored_keys; k++)
             config_reader_get(both[i], ignored_keys[k]);
     }

@@ -1,4 +1,4 @@
-#include "model/config_attention.h"
+#include "model/config_parts.h"
 
 #include <string.h>
 

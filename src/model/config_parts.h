@@ -1,6 +1,6 @@
-/* The two objects of a config that say which layer attends how. Internal to config.c. */
-#ifndef DAY0_MODEL_CONFIG_ATTENTION_H
-#define DAY0_MODEL_CONFIG_ATTENTION_H
+/* The objects inside a config that have rules of their own. Internal to config.c. */
+#ifndef DAY0_MODEL_CONFIG_PARTS_H
+#define DAY0_MODEL_CONFIG_PARTS_H
 
 #include "model/config_reader.h"
 
@@ -12,5 +12,9 @@ NEEDS_CHECK enum status config_read_linear_attention(struct config *config, stru
  * Needs config->is_kda. Published spellings inside dsa_config are not certain, so several are read, and must agree. */
 NEEDS_CHECK enum status config_read_indexer(struct config *config, struct config_reader *dsa, struct config_reader *text,
                                             struct error *err);
+
+/* quantization_config in `parent`: the method is checked, the rest is left alone, since which tensors are packed is seen in the
+ * tensors. The list of exceptions (`ignore`) of the published models does not name all that are stored unpacked. */
+NEEDS_CHECK enum status config_check_quantization(struct config_reader *parent, struct error *err);
 
 #endif
