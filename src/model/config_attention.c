@@ -78,8 +78,9 @@ enum status config_read_indexer(struct config *config, struct config_reader *dsa
                                 struct error *err)
 {
     static const char *const topk[] = {"index_topk", "topk", "top_k", "sparse_topk", NULL};
-    static const char *const heads[] = {"index_n_heads", "n_heads", "num_heads", NULL}, *const flat_heads[] = {heads[0], NULL};
-    static const char *const dims[] = {"index_head_dim", "head_dim", NULL}, *const flat_dims[] = {dims[0], NULL};
+    static const char *const heads[] = {"index_n_heads", "n_heads", "num_heads", NULL};
+    static const char *const dims[] = {"index_head_dim", "head_dim", NULL};
+    static const char *const flat_heads[] = {"index_n_heads", NULL}, *const flat_dims[] = {"index_head_dim", NULL};
     TRY(read_either(dsa, text, topk, topk, INDEX_TOPK_MAX, &config->index_topk, err));
     TRY(read_either(dsa, text, heads, flat_heads, INDEX_HEADS_MAX, &config->index_heads_said, err));
     TRY(read_either(dsa, text, dims, flat_dims, CONFIG_HEAD_DIM_MAX, &config->index_head_dim_said, err));
