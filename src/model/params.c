@@ -3,7 +3,7 @@
 #include "model/bind.h"
 #include "model/params_layers.h"
 
-/* How many expert_params all layers hold. */
+/* How many experts all layers hold. */
 static size_t experts_total(const struct config *config)
 {
     size_t n = 0;
@@ -25,7 +25,7 @@ static size_t arena_bound(const struct config *config)
     size_t layer = (kda > mla ? kda : mla) + moe + norms + depth;
     return (layer * config->n_layers + 2 * (size_t)config->hidden_size) * sizeof(float) +
            (takes_per_layer * config->n_layers + 4) * (size_t)ARENA_ALIGNMENT +
-           config->n_layers * sizeof(struct layer_params) + experts_total(config) * sizeof(struct expert_params);
+           config->n_layers * sizeof(struct layer_params) + experts_total(config) * sizeof(struct expert);
 }
 
 static enum status bind_depth_queries(struct params *params, const struct config *config, struct binder *binder,
@@ -47,7 +47,7 @@ static enum status bind_depth_queries(struct params *params, const struct config
 
 static enum status bind_all(struct params *params, const struct config *config, struct binder *binder, struct error *err)
 {
-    struct expert_params *experts = arena_take(&params->arena, experts_total(config) * sizeof *experts);
+    struct expert *experts = arena_take(&params->arena, experts_total(config) * sizeof *experts);
     params->layers = arena_take(&params->arena, config->n_layers * sizeof *params->layers);
     bind_prefix(binder, "model.");
     TRY(bind_matrix(binder, "embed_tokens", config->vocab_size, config->hidden_size, &params->embed_tokens, err));

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "model/config.h"
+#include "ops/moe.h"
 #include "tensor/matrix.h"
 #include "weights/checkpoint.h"
 
@@ -48,9 +49,6 @@ struct ffn_params {
     struct matrix gate_proj, up_proj, down_proj; /* [I][D], [I][D], [D][I] */
 };
 
-struct expert_params {
-    struct matrix w1, w3, w2; /* gate, up [I][width], down [width][I]; MXFP4 or a plain type */
-};
 
 struct moe_params {
     struct matrix gate;        /* [experts][D] */
@@ -59,7 +57,7 @@ struct moe_params {
     struct matrix latent_up;   /* [D][width] */
     const float *latent_norm;  /* [width], or NULL */
     struct ffn_params shared;  /* inner size moe_intermediate_size * shared experts; rows 0 without shared experts */
-    const struct expert_params *experts; /* [n_experts] */
+    const struct expert *experts;  /* [n_experts] */
 };
 
 struct layer_params {

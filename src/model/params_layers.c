@@ -116,7 +116,7 @@ static enum status bind_ffn(struct ffn_params *ffn, uint32_t hidden, uint32_t in
     return bind_matrix(binder, "down_proj", hidden, inner, &ffn->down_proj, err);
 }
 
-static enum status bind_moe(struct moe_params *moe, struct expert_params *experts, const struct config *config,
+static enum status bind_moe(struct moe_params *moe, struct expert *experts, const struct config *config,
                             uint32_t index, struct binder *binder, struct error *err)
 {
     uint32_t hidden = config->hidden_size, inner = config->moe_intermediate_size;
@@ -132,16 +132,16 @@ static enum status bind_moe(struct moe_params *moe, struct expert_params *expert
     moe->experts = experts;
     for (uint32_t e = 0; e < config->n_experts; e++) {
         bind_prefix(binder, "model.layers.%u.block_sparse_moe.experts.%u.", index, e);
-        TRY(bind_matrix(binder, "w1", inner, width, &experts[e].w1, err));
-        TRY(bind_matrix(binder, "w3", inner, width, &experts[e].w3, err));
-        TRY(bind_matrix(binder, "w2", width, inner, &experts[e].w2, err));
+        TRY(bind_matrix(binder, "w1", inner, width, &experts[e].gate, err));
+        TRY(bind_matrix(binder, "w3", inner, width, &experts[e].up, err));
+        TRY(bind_matrix(binder, "w2", width, inner, &experts[e].down, err));
     }
     bind_prefix(binder, "model.layers.%u.block_sparse_moe.shared_experts.", index);
     return config->n_shared_experts ? bind_ffn(&moe->shared, hidden, inner * config->n_shared_experts, binder, err)
                                     : STATUS_OK;
 }
 
-enum status params_bind_layer(struct layer_params *layer, struct expert_params *experts, const struct config *config,
+enum status params_bind_layer(struct layer_params *layer, struct expert *experts, const struct config *config,
                               uint32_t index, struct binder *binder, struct error *err)
 {
     bind_prefix(binder, "model.layers.%u.", index);

@@ -6,7 +6,7 @@
 #include "model/params.h"
 
 /* Binds layer `index` but for its depth queries. `experts` [n_experts] is the layer's part of params->experts, or NULL. */
-NEEDS_CHECK enum status params_bind_layer(struct layer_params *layer, struct expert_params *experts,
+NEEDS_CHECK enum status params_bind_layer(struct layer_params *layer, struct expert *experts,
                                           const struct config *config, uint32_t index, struct binder *binder,
                                           struct error *err);
 

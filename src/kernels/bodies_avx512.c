@@ -1,0 +1,10 @@
+#include "kernels/simd_avx512.h"
+/* The order matters: later texts use functions of earlier ones. */
+#include "kernels/vec_body.h"
+#include "kernels/activation_body.h"
+#include "kernels/products_body.h"
+#include "kernels/linear_body.h"
+#include "kernels/attention_body.h"
+#include "kernels/kda_body.h"
+#include "kernels/index_body.h"
+#include "kernels/quantize_body.h"

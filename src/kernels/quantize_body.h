@@ -1,0 +1,64 @@
+/* Rounding to narrower formats, by integer arithmetic on the bits of floats. */
+#include "kernels/kernels.h"
+
+void BODY(round_bf16_f32)(float *y, const float *x, size_t n)
+{
+    v16i high = v16i_set((int32_t)0xffff0000), one = v16i_set(1), below_half = v16i_set(0x7fff);
+    for (size_t i = 0; i < n; i += 16) {
+        v16 value = v16_load_first(x + i, n - i);
+        v16i bits = v16_bits(value);
+        v16i odd = v16i_and(v16i_shift_right(bits, 16), one);
+        v16 rounded = v16_from_bits(v16i_and(v16i_add(bits, v16i_add(below_half, odd)), high));
+        v16 nan = v16_copysign(v16_from_bits(v16i_set(0x7fc00000)), value);
+        v16_store_first(y + i, v16_where_nan(value, nan, rounded), n - i);
+    }
+}
+
+/* A block's scale byte, from its largest magnitude: its exponent less that of the largest E4M3 value, clamped. */
+INLINE uint8_t scale_byte(float peak, int rule)
+{
+    uint32_t bits = f32_bits(peak);
+    int byte = (int)(bits >> 23) - 8;
+    if (rule == MX_CEIL && (bits & 0x7fffff) > 0x600000) /* above 1.75 * 2^e, with 448 = 1.75 * 2^8 */
+        byte++;
+    return (uint8_t)(byte < 0 ? 0 : byte);
+}
+
+/* E4M3 codes of scaled values, rounded to nearest even and saturated. */
+INLINE v16i e4m3_codes(v16 x)
+{
+    v16 magnitude = v16_abs(x);
+    v16i bits = v16_bits(magnitude);
+    /* Normal codes: round off 20 mantissa bits, a carry goes into the exponent; then move the exponent bias 127 to 7. */
+    v16i odd = v16i_and(v16i_shift_right(bits, 20), v16i_set(1));
+    v16i rounded = v16i_shift_right(v16i_add(bits, v16i_add(v16i_set(0x7ffff), odd)), 20);
+    v16i normal = v16i_min(v16i_sub(rounded, v16i_set(120 << 3)), v16i_set(0x7e));
+    /* Below 2^-6 codes are multiples of 2^-9: the unit of the last place of 2^14, so that an addition rounds. */
+    v16 anchor = v16_set(0x1p14f);
+    v16i subnormal = v16i_sub(v16_bits(v16_add(magnitude, anchor)), v16_bits(anchor));
+    v16 code = v16_where_less(magnitude, v16_set(0x1p-6f), v16_from_bits(subnormal), v16_from_bits(normal));
+    v16i sign = v16i_and(v16i_shift_right(v16_bits(x), 24), v16i_set(0x80));
+    return v16i_or(v16_bits(code), sign);
+}
+
+void BODY(quantize_mxfp8)(uint8_t *codes, uint8_t *scales, const float *x, size_t n, int rule)
+{
+    for (size_t i = 0; i < n; i += MX_BLOCK) {
+        v16 low = v16_load(x + i), high = v16_load(x + i + 16);
+        uint8_t byte = scale_byte(v16_peak(v16_max(v16_abs(low), v16_abs(high))), rule);
+        /* 2^(127 - byte) is a normal float: byte is 247 at most. */
+        v16 inverse = v16_set(f32_from_bits((uint32_t)(254 - byte) << 23));
+        v16i_store_u8(codes + i, e4m3_codes(v16_mul(low, inverse)));
+        v16i_store_u8(codes + i + 16, e4m3_codes(v16_mul(high, inverse)));
+        scales[i / MX_BLOCK] = byte;
+    }
+}
+
+void BODY(dequantize_mxfp8)(float *y, const uint8_t *codes, const uint8_t *scales, size_t n)
+{
+    for (size_t i = 0; i < n; i += MX_BLOCK) {
+        v16 scale = v16_set(e8m0_value(scales[i / MX_BLOCK]));
+        v16_store(y + i, v16_mul(v16_load_e4m3(codes + i), scale));
+        v16_store(y + i + 16, v16_mul(v16_load_e4m3(codes + i + 16), scale));
+    }
+}

@@ -1,0 +1,309 @@
+/* The vector vocabulary on AVX-512 (F, BW, VL, DQ): sixteen floats, one register.
+ *
+ * Every simd_<tier>.h gives the same names with the same meaning, so that one family text (*_body.h) makes the bodies of
+ * all tiers. Operations are those of IEEE arithmetic lane by lane; `first` loads, stores and blends touch the lanes
+ * below n and no memory beyond them, n may be 16 and more. */
+#ifndef DAY0_KERNELS_SIMD_AVX512_H
+#define DAY0_KERNELS_SIMD_AVX512_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BODY(name) name##_avx512
+#define INLINE static inline __attribute__((always_inline))
+/* Loops over tile indices must vanish, else the accumulators live in memory: gcc -O2 needs to be told. */
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* Tile sizes: of 32 registers 24 accumulate, the rest hold weights and one input. */
+enum {
+    DOT_TOKENS = 4,  /* dot products: tokens x outputs */
+    DOT_OUTPUTS = 6,
+    DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
+    MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
+    MIX_VECTORS = 4,
+    MIX_WIDE = 8,    /* vectors of columns at once for a single token */
+    KDA_SLICES = 4,
+};
+
+typedef __m512 v16;
+typedef __m512i v16i;
+
+INLINE __mmask16 v16_mask(size_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+INLINE v16 v16_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE v16 v16_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE v16 v16_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+/* Lanes from n on are +0. */
+INLINE v16 v16_load_first(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(v16_mask(n), p);
+}
+
+INLINE void v16_store(float *p, v16 x)
+{
+    _mm512_storeu_ps(p, x);
+}
+
+INLINE void v16_store_first(float *p, v16 x, size_t n)
+{
+    _mm512_mask_storeu_ps(p, v16_mask(n), x);
+}
+
+/* Lanes below n of a, the rest of b. */
+INLINE v16 v16_blend_first(v16 a, v16 b, size_t n)
+{
+    return _mm512_mask_blend_ps(v16_mask(n), b, a);
+}
+
+INLINE v16 v16_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+INLINE v16 v16_sub(v16 a, v16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+INLINE v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+INLINE v16 v16_div(v16 a, v16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+/* a * b + c, rounded once. */
+INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* a < b ? a : b, so b if one is NaN. */
+INLINE v16 v16_min(v16 a, v16 b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+/* a > b ? a : b, so b if one is NaN. */
+INLINE v16 v16_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+INLINE v16 v16_abs(v16 x)
+{
+    return _mm512_abs_ps(x);
+}
+
+INLINE v16 v16_negate(v16 x)
+{
+    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
+}
+
+INLINE v16 v16_copysign(v16 magnitude, v16 sign)
+{
+    v16 bit = _mm512_set1_ps(-0.0f);
+    return _mm512_or_ps(_mm512_andnot_ps(bit, magnitude), _mm512_and_ps(bit, sign));
+}
+
+/* a < b ? x : y */
+INLINE v16 v16_where_less(v16 a, v16 b, v16 x, v16 y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+/* a is NaN ? x : y */
+INLINE v16 v16_where_nan(v16 a, v16 x, v16 y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), y, x);
+}
+
+/* Bit j: a[j] >= b[j]. */
+INLINE unsigned v16_at_least(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+}
+
+/* To the nearest integer, ties to even. */
+INLINE v16 v16_round(v16 x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* p * 2^n as math_exp does it: n integral in [-151, 129], |p| near 1. Rounds once, as the product of two factors does. */
+INLINE v16 v16_scale(v16 p, v16 n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+
+/* Sum of the lanes in the canonical order. */
+INLINE float v16_sum(v16 x)
+{
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* The same for four vectors, halving them together. */
+INLINE void v16_sum4(float *sums, v16 a, v16 b, v16 c, v16 d)
+{
+    v16 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    v16 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    v16 four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    v16 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4e));
+    v16 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xb1));
+    __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(pick, one)));
+}
+
+/* The largest lane; all lanes are numbers or all are NaN, which then comes out. */
+INLINE float v16_peak(v16 x)
+{
+    __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* Sixteen elements of a narrower type, widened exactly. */
+INLINE v16 v16_bf16(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+INLINE v16 v16_load_bf16(const uint16_t *p)
+{
+    return v16_bf16(_mm256_loadu_si256((const __m256i_u *)p));
+}
+
+INLINE v16 v16_load_bf16_first(const uint16_t *p, size_t n)
+{
+    return v16_bf16(_mm256_maskz_loadu_epi16(v16_mask(n), p));
+}
+
+INLINE v16 v16_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)p));
+}
+
+INLINE v16 v16_load_f16_first(const uint16_t *p, size_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16_mask(n), p));
+}
+
+/* E4M3: moved into the fields of a half, whose exponent bias is 8 larger; the one NaN pattern is made the half's. */
+INLINE v16 v16_load_e4m3(const uint8_t *p)
+{
+    __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i_u *)p));
+    __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff));
+    __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3fff));
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
+    half = _mm256_mask_blend_epi16(nan, half, _mm256_set1_epi16(0x7e00));
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+}
+
+/* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order of the
+ * tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads it. */
+typedef v16 mxfp4_table;
+
+INLINE mxfp4_table mxfp4_scaled(float scale)
+{
+    v16 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f,
+                                -4.0f, -6.0f);
+    return _mm512_mul_ps(values, _mm512_set1_ps(scale));
+}
+
+INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table table)
+{
+    uint64_t codes;
+    memcpy(&codes, p, sizeof codes);
+    __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi64(_mm512_set1_epi64((long long)codes), shifts), table);
+}
+
+INLINE v16 v16_to_mxfp4_order(v16 x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), x);
+}
+
+INLINE v16 v16_from_mxfp4_order(v16 x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
+}
+
+/* Bits as integers. */
+INLINE v16i v16_bits(v16 x)
+{
+    return _mm512_castps_si512(x);
+}
+
+INLINE v16 v16_from_bits(v16i x)
+{
+    return _mm512_castsi512_ps(x);
+}
+
+INLINE v16i v16i_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+INLINE v16i v16i_add(v16i a, v16i b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+INLINE v16i v16i_sub(v16i a, v16i b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+INLINE v16i v16i_and(v16i a, v16i b)
+{
+    return _mm512_and_epi32(a, b);
+}
+
+INLINE v16i v16i_or(v16i a, v16i b)
+{
+    return _mm512_or_epi32(a, b);
+}
+
+/* Logical shift. */
+INLINE v16i v16i_shift_right(v16i x, const unsigned n)
+{
+    return _mm512_srli_epi32(x, n);
+}
+
+/* Signed. */
+INLINE v16i v16i_min(v16i a, v16i b)
+{
+    return _mm512_min_epi32(a, b);
+}
+
+/* The low byte of each lane. */
+INLINE void v16i_store_u8(uint8_t *p, v16i x)
+{
+    _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(x));
+}
+
+#endif
