@@ -9,7 +9,8 @@ static const char *const packed_format[] = {"mxfp4-pack-quantized"};
 typedef enum status (*section_check)(struct config_reader *section, struct error *err);
 
 /* Checks the object under `key`, if there is one. */
-static enum status check_section(struct config_reader *parent, const char *key, section_check check, struct error *err)
+static enum status check_section(struct config_reader *parent, const char *key, section_check check,
+                                 struct error *err)
 {
     struct config_reader section;
     char path[PATH_BYTES];
@@ -44,7 +45,7 @@ static enum status check_groups(struct config_reader *groups, struct error *err)
 {
     const char *name;
     json_t *group;
-    json_object_foreach(groups->object, name, group) {
+    json_object_foreach (groups->object, name, group) {
         TRY(check_section(groups, name, check_group, err));
     }
     return STATUS_OK;

@@ -1,4 +1,5 @@
-/* The header of a safetensors file: any bytes are refused with a sentence, or give entries that lie inside them. */
+/* The header of a safetensors file: any bytes are refused with a sentence, or give entries that lie inside
+ * them. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,8 +19,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     const char *end = (const char *)bytes + size, *last_end = NULL;
     for (size_t i = 0; i < parsed.count; i++) {
         const struct safetensors_entry *entry = &parsed.entries[i];
-        CHECK(entry->data >= (const char *)bytes + 8 && entry->data <= end && entry->bytes <= (size_t)(end - entry->data));
-        CHECK(entry->rank <= SAFETENSORS_RANK_MAX && entry->name.bytes > 0 && entry->name.bytes <= SAFETENSORS_NAME_BYTES_MAX);
+        CHECK(entry->data >= (const char *)bytes + 8 && entry->data <= end &&
+              entry->bytes <= (size_t)(end - entry->data));
+        CHECK(entry->rank <= SAFETENSORS_RANK_MAX && entry->name.bytes > 0 &&
+              entry->name.bytes <= SAFETENSORS_NAME_BYTES_MAX);
         last_end = entry->bytes ? entry->data + entry->bytes : last_end;
     }
     CHECK(!last_end || last_end <= end);

@@ -1,5 +1,5 @@
-/* Writes small checkpoints for tests, right ones and wrong ones, into a folder of its own under $TMPDIR or /tmp.
- * Whatever fails here fails the test. */
+/* Writes small checkpoints for tests, right ones and wrong ones, into a folder of its own under $TMPDIR or
+ * /tmp. Whatever fails here fails the test. */
 #ifndef DAY0_TESTS_UNIT_CHECKPOINT_WRITER_H
 #define DAY0_TESTS_UNIT_CHECKPOINT_WRITER_H
 
@@ -52,7 +52,8 @@ static inline void writer_file(const char *folder, const char *name, const void 
 }
 
 /* A whole safetensors file in memory (free it): length, header, padding to 8, data. */
-static inline unsigned char *writer_compose(const char *header, const void *data, size_t data_bytes, size_t *size)
+static inline unsigned char *writer_compose(const char *header, const void *data, size_t data_bytes,
+                                            size_t *size)
 {
     size_t header_bytes = strlen(header), padded = (header_bytes + 7) / 8 * 8;
     unsigned char *bytes = malloc(8 + padded + data_bytes);
@@ -97,8 +98,8 @@ static inline size_t writer_width(const char *dtype)
 }
 
 /* Adds a tensor of zeros; its data may be filled in through the pointer. */
-static inline struct writer_tensor *writer_add(struct writer *writer, const char *name, const char *dtype, uint32_t rank,
-                                               uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+static inline struct writer_tensor *writer_add(struct writer *writer, const char *name, const char *dtype,
+                                               uint32_t rank, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     assert_true(writer->count < WRITER_TENSORS_MAX);
     struct writer_tensor *tensor = &writer->tensors[writer->count++];
@@ -113,7 +114,8 @@ static inline struct writer_tensor *writer_add(struct writer *writer, const char
 }
 
 /* Saves the tensors first, first + step, ... to one file. */
-static inline void writer_save(const struct writer *writer, const char *folder, const char *file, size_t first, size_t step)
+static inline void writer_save(const struct writer *writer, const char *folder, const char *file,
+                               size_t first, size_t step)
 {
     char *header = NULL;
     size_t header_bytes, data_bytes = 0, size;
@@ -150,7 +152,8 @@ static inline void writer_save_shards(const struct writer *writer, const char *f
     FILE *out = open_memstream(&index, &index_bytes);
     fprintf(out, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
     for (size_t i = 0; i < writer->count; i++)
-        fprintf(out, "%s\n  \"%s\": \"model-%05zu-of-%06zu.safetensors\"", i ? "," : "", writer->tensors[i].name, i % n + 1, n);
+        fprintf(out, "%s\n  \"%s\": \"model-%05zu-of-%06zu.safetensors\"", i ? "," : "",
+                writer->tensors[i].name, i % n + 1, n);
     fprintf(out, "}}\n");
     fclose(out);
     writer_file(folder, "model.safetensors.index.json", index, index_bytes);

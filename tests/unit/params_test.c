@@ -27,22 +27,60 @@ static int remove_folder(void **state)
 
 /* ---- tiny models ---- */
 
-enum { HIDDEN = 32, HEADS = 2, KEY = 16, TAPS = 4, NOPE = 8, ROPE = 4, VALUE = 8, QUERY_RANK = 24, RANK = 16, INDEX_HEADS = 3,
-       INDEX_DIM = 8, EXPERTS = 4, INNER = 64, LATENT = 32, DENSE = 40, VOCABULARY = 10 };
+enum {
+    HIDDEN = 32,
+    HEADS = 2,
+    KEY = 16,
+    TAPS = 4,
+    NOPE = 8,
+    ROPE = 4,
+    VALUE = 8,
+    QUERY_RANK = 24,
+    RANK = 16,
+    INDEX_HEADS = 3,
+    INDEX_DIM = 8,
+    EXPERTS = 4,
+    INNER = 64,
+    LATENT = 32,
+    DENSE = 40,
+    VOCABULARY = 10
+};
 
 /* Layers: KDA with a dense FFN, full attention with experts. */
 static const struct config k31 = {
-    .vocab_size = VOCABULARY, .hidden_size = HIDDEN, .n_layers = 2, .n_heads = HEADS, .intermediate_size = DENSE,
-    .is_kda = {true, false}, .kda_heads = HEADS, .kda_head_dim = KEY, .conv_taps = TAPS, .full_rank_gate = true,
-    .q_lora_rank = QUERY_RANK, .kv_lora_rank = RANK, .qk_nope_head_dim = NOPE, .qk_rope_head_dim = ROPE, .v_head_dim = VALUE,
-    .mla_output_gate = true, .index_topk = 16, .index_heads_said = INDEX_HEADS, .index_head_dim_said = INDEX_DIM,
-    .index_layers_said = true, .is_index_layer = {false, true}, .attn_res_block_size = 2, .n_experts = EXPERTS,
-    .n_experts_per_token = 2, .n_shared_experts = 2, .moe_intermediate_size = INNER, .latent_size = LATENT,
-    .latent_norm = true, .first_dense_layers = 1,
+    .vocab_size = VOCABULARY,
+    .hidden_size = HIDDEN,
+    .n_layers = 2,
+    .n_heads = HEADS,
+    .intermediate_size = DENSE,
+    .is_kda = {true, false},
+    .kda_heads = HEADS,
+    .kda_head_dim = KEY,
+    .conv_taps = TAPS,
+    .full_rank_gate = true,
+    .q_lora_rank = QUERY_RANK,
+    .kv_lora_rank = RANK,
+    .qk_nope_head_dim = NOPE,
+    .qk_rope_head_dim = ROPE,
+    .v_head_dim = VALUE,
+    .mla_output_gate = true,
+    .index_topk = 16,
+    .index_heads_said = INDEX_HEADS,
+    .index_head_dim_said = INDEX_DIM,
+    .index_layers_said = true,
+    .is_index_layer = {false, true},
+    .attn_res_block_size = 2,
+    .n_experts = EXPERTS,
+    .n_experts_per_token = 2,
+    .n_shared_experts = 2,
+    .moe_intermediate_size = INNER,
+    .latent_size = LATENT,
+    .latent_norm = true,
+    .first_dense_layers = 1,
 };
 
 struct style {
-    const char *prefix;    /* of every name; the head's loses its inner "model." */
+    const char *prefix; /* of every name; the head's loses its inner "model." */
     const char *matrix, *vector;
     bool packed, flat_convolution, dotted_queries;
 };
@@ -52,7 +90,9 @@ static const struct style published = {"language_model.model.", "BF16", "F32", t
 static uint16_t half_bits(float value) /* of the values used here, all normal or zero */
 {
     uint32_t bits = f32_bits(value);
-    return (uint16_t)(value == 0 ? 0 : (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) | (bits >> 13 & 0x3ff));
+    return (uint16_t)(value == 0 ? 0
+                                 : (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) |
+                                       (bits >> 13 & 0x3ff));
 }
 
 /* Value i of tensor `seed`: a multiple of 1/8 below 1, exact in every type. */
@@ -77,8 +117,8 @@ static void fill(struct writer_tensor *tensor, uint32_t seed)
         tensor->data[i] %= E8M0_NAN;
 }
 
-static void add(const struct style *style, const char *dtype, uint32_t rank, uint64_t a, uint64_t b, uint64_t c,
-                const char *format, ...)
+static void add(const struct style *style, const char *dtype, uint32_t rank, uint64_t a, uint64_t b,
+                uint64_t c, const char *format, ...)
 {
     char tail[120], name[200];
     va_list args;
@@ -183,8 +223,10 @@ static void add_moe(const struct style *style, uint32_t layer)
 
 static void add_depth_query(const struct style *style, const char *name)
 {
-    add(style, style->matrix, 2, 1, HIDDEN, 0, "%s%s", name, style->dotted_queries ? ".proj_weight" : "_proj.weight");
-    add(style, style->vector, 1, HIDDEN, 0, 0, "%s%s", name, style->dotted_queries ? ".norm_weight" : "_norm.weight");
+    add(style, style->matrix, 2, 1, HIDDEN, 0, "%s%s", name,
+        style->dotted_queries ? ".proj_weight" : "_proj.weight");
+    add(style, style->vector, 1, HIDDEN, 0, 0, "%s%s", name,
+        style->dotted_queries ? ".norm_weight" : "_norm.weight");
 }
 
 static void build(const struct config *wanted, const struct style *style)
@@ -253,8 +295,8 @@ static uint32_t seed_of(const char *ending)
     return 0;
 }
 
-static void expect_matrix(const struct checkpoint *checkpoint, const struct matrix *matrix, const char *name, uint32_t rows,
-                          uint32_t columns, enum dtype dtype)
+static void expect_matrix(const struct checkpoint *checkpoint, const struct matrix *matrix, const char *name,
+                          uint32_t rows, uint32_t columns, enum dtype dtype)
 {
     char full[200];
     assert_int_equal(matrix->rows, rows);
@@ -305,16 +347,19 @@ static void expect_kda(const struct checkpoint *checkpoint, const struct kda_par
     for (size_t i = 0; i < HEADS; i++)
         assert_true(kda->rate[i] == expf(value_of(seed_of("layers.0.self_attn.A_log"), i)));
     if (config.full_rank_gate) {
-        expect_matrix(checkpoint, &kda->g_proj, "model.layers.0.self_attn.g_proj", HEADS * KEY, HIDDEN, dtype);
+        expect_matrix(checkpoint, &kda->g_proj, "model.layers.0.self_attn.g_proj", HEADS * KEY, HIDDEN,
+                      dtype);
         assert_int_equal(kda->g_a_proj.rows, 0);
     } else {
         expect_matrix(checkpoint, &kda->g_a_proj, "model.layers.0.self_attn.g_a_proj", KEY, HIDDEN, dtype);
-        expect_matrix(checkpoint, &kda->g_b_proj, "model.layers.0.self_attn.g_b_proj", HEADS * KEY, KEY, dtype);
+        expect_matrix(checkpoint, &kda->g_b_proj, "model.layers.0.self_attn.g_b_proj", HEADS * KEY, KEY,
+                      dtype);
         assert_int_equal(kda->g_proj.rows, 0);
     }
 }
 
-static void expect_k31(const struct checkpoint *checkpoint, const struct params *params, enum dtype dtype, enum dtype expert)
+static void expect_k31(const struct checkpoint *checkpoint, const struct params *params, enum dtype dtype,
+                       enum dtype expert)
 {
     const struct layer_params *first = &params->layers[0], *second = &params->layers[1];
     const struct mla_params *mla = &second->mla;
@@ -327,31 +372,44 @@ static void expect_k31(const struct checkpoint *checkpoint, const struct params 
     expect_matrix(checkpoint, &first->ffn.gate_proj, "model.layers.0.mlp.gate_proj", DENSE, HIDDEN, expert);
     expect_matrix(checkpoint, &first->ffn.down_proj, "model.layers.0.mlp.down_proj", HIDDEN, DENSE, dtype);
     expect_matrix(checkpoint, &mla->q_a_proj, "model.layers.1.self_attn.q_a_proj", QUERY_RANK, HIDDEN, dtype);
-    expect_matrix(checkpoint, &mla->q_b_proj, "model.layers.1.self_attn.q_b_proj", HEADS * (NOPE + ROPE), QUERY_RANK, dtype);
-    expect_matrix(checkpoint, &mla->kv_a_proj, "model.layers.1.self_attn.kv_a_proj_with_mqa", RANK + ROPE, HIDDEN, dtype);
-    expect_matrix(checkpoint, &mla->kv_b_proj, "model.layers.1.self_attn.kv_b_proj", HEADS * (NOPE + VALUE), RANK, dtype);
+    expect_matrix(checkpoint, &mla->q_b_proj, "model.layers.1.self_attn.q_b_proj", HEADS * (NOPE + ROPE),
+                  QUERY_RANK, dtype);
+    expect_matrix(checkpoint, &mla->kv_a_proj, "model.layers.1.self_attn.kv_a_proj_with_mqa", RANK + ROPE,
+                  HIDDEN, dtype);
+    expect_matrix(checkpoint, &mla->kv_b_proj, "model.layers.1.self_attn.kv_b_proj", HEADS * (NOPE + VALUE),
+                  RANK, dtype);
     expect_matrix(checkpoint, &mla->g_proj, "model.layers.1.self_attn.g_proj", HEADS * VALUE, HIDDEN, dtype);
     expect_vector(mla->q_a_norm, "layers.1.self_attn.q_a_layernorm.weight", QUERY_RANK);
     expect_vector(mla->kv_a_norm, "layers.1.self_attn.kv_a_layernorm.weight", RANK);
     assert_int_equal(mla->indexer.n_heads, INDEX_HEADS);
     assert_int_equal(mla->indexer.head_dim, INDEX_DIM);
-    expect_matrix(checkpoint, &mla->indexer.wq_b, "model.layers.1.self_attn.indexer.wq_b", INDEX_HEADS * INDEX_DIM, QUERY_RANK, dtype);
-    expect_matrix(checkpoint, &mla->indexer.wk, "model.layers.1.self_attn.indexer.wk", INDEX_DIM, HIDDEN, dtype);
+    expect_matrix(checkpoint, &mla->indexer.wq_b, "model.layers.1.self_attn.indexer.wq_b",
+                  INDEX_HEADS * INDEX_DIM, QUERY_RANK, dtype);
+    expect_matrix(checkpoint, &mla->indexer.wk, "model.layers.1.self_attn.indexer.wk", INDEX_DIM, HIDDEN,
+                  dtype);
     expect_vector(mla->indexer.k_norm_weight, "layers.1.self_attn.indexer.k_norm.weight", INDEX_DIM);
     expect_vector(mla->indexer.k_norm_bias, "layers.1.self_attn.indexer.k_norm.bias", INDEX_DIM);
-    expect_matrix(checkpoint, &second->moe.gate, "model.layers.1.block_sparse_moe.gate", EXPERTS, HIDDEN, dtype);
+    expect_matrix(checkpoint, &second->moe.gate, "model.layers.1.block_sparse_moe.gate", EXPERTS, HIDDEN,
+                  dtype);
     expect_vector(second->moe.bias, "layers.1.block_sparse_moe.gate.e_score_correction_bias", EXPERTS);
     expect_vector(second->moe.latent_norm, "layers.1.block_sparse_moe.routed_expert_norm.weight", LATENT);
-    expect_matrix(checkpoint, &second->moe.latent_down, "model.layers.1.block_sparse_moe.routed_expert_down_proj", LATENT, HIDDEN, dtype);
-    expect_matrix(checkpoint, &second->moe.latent_up, "model.layers.1.block_sparse_moe.routed_expert_up_proj", HIDDEN, LATENT, dtype);
-    expect_matrix(checkpoint, &second->moe.experts[3].w1, "model.layers.1.block_sparse_moe.experts.3.w1", INNER, LATENT, expert);
-    expect_matrix(checkpoint, &second->moe.experts[3].w3, "model.layers.1.block_sparse_moe.experts.3.w3", INNER, LATENT, expert);
-    expect_matrix(checkpoint, &second->moe.experts[0].w2, "model.layers.1.block_sparse_moe.experts.0.w2", LATENT, INNER, expert);
-    expect_matrix(checkpoint, &second->moe.shared.up_proj, "model.layers.1.block_sparse_moe.shared_experts.up_proj", 2 * INNER, HIDDEN, expert);
-    expect_matrix(checkpoint, &second->moe.shared.down_proj, "model.layers.1.block_sparse_moe.shared_experts.down_proj", HIDDEN, 2 * INNER, expert);
+    expect_matrix(checkpoint, &second->moe.latent_down,
+                  "model.layers.1.block_sparse_moe.routed_expert_down_proj", LATENT, HIDDEN, dtype);
+    expect_matrix(checkpoint, &second->moe.latent_up, "model.layers.1.block_sparse_moe.routed_expert_up_proj",
+                  HIDDEN, LATENT, dtype);
+    expect_matrix(checkpoint, &second->moe.experts[3].gate, "model.layers.1.block_sparse_moe.experts.3.w1",
+                  INNER, LATENT, expert);
+    expect_matrix(checkpoint, &second->moe.experts[3].up, "model.layers.1.block_sparse_moe.experts.3.w3",
+                  INNER, LATENT, expert);
+    expect_matrix(checkpoint, &second->moe.experts[0].down, "model.layers.1.block_sparse_moe.experts.0.w2",
+                  LATENT, INNER, expert);
+    expect_matrix(checkpoint, &second->moe.shared.up_proj,
+                  "model.layers.1.block_sparse_moe.shared_experts.up_proj", 2 * INNER, HIDDEN, expert);
+    expect_matrix(checkpoint, &second->moe.shared.down_proj,
+                  "model.layers.1.block_sparse_moe.shared_experts.down_proj", HIDDEN, 2 * INNER, expert);
 }
 
-/* Every element of the tiny model, counted from the tensors: codes twice their bytes, scales and padding not. */
+/* Every element of the tiny model, counted from the tensors: codes twice their bytes, without scales, padding. */
 static uint64_t elements_stored(void)
 {
     uint64_t total = 0;
@@ -378,9 +436,11 @@ static void test_k31(void **state)
     assert_int_equal(params.depth_queries.rows, 5);
     assert_int_equal(params.depth_queries.columns, HIDDEN);
     assert_int_equal(params.depth_queries.dtype, DTYPE_F32);
-    expect_query(&params, 0, "layers.0.self_attention_res_proj.weight", "layers.0.self_attention_res_norm.weight");
+    expect_query(&params, 0, "layers.0.self_attention_res_proj.weight",
+                 "layers.0.self_attention_res_norm.weight");
     expect_query(&params, 1, "layers.0.mlp_res_proj.weight", "layers.0.mlp_res_norm.weight");
-    expect_query(&params, 2, "layers.1.self_attention_res_proj.weight", "layers.1.self_attention_res_norm.weight");
+    expect_query(&params, 2, "layers.1.self_attention_res_proj.weight",
+                 "layers.1.self_attention_res_norm.weight");
     expect_query(&params, 4, "output_attn_res_proj.weight", "output_attn_res_norm.weight");
     assert_true(params.parameters_total == elements_stored());
     params_fini(&params);
@@ -425,9 +485,11 @@ static void test_linear(void **state)
     bind_good(&params, &checkpoint);
     expect_kda(checkpoint, &params.layers[0].kda, DTYPE_BF16);
     const struct layer_params *second = &params.layers[1];
-    expect_matrix(checkpoint, &second->mla.q_proj, "model.layers.1.self_attn.q_proj", HEADS * (NOPE + ROPE), HIDDEN, DTYPE_BF16);
+    expect_matrix(checkpoint, &second->mla.q_proj, "model.layers.1.self_attn.q_proj", HEADS * (NOPE + ROPE),
+                  HIDDEN, DTYPE_BF16);
     assert_int_equal(second->mla.q_a_proj.rows + second->mla.g_proj.rows + second->mla.indexer.n_heads, 0);
-    expect_matrix(checkpoint, &second->moe.experts[2].w2, "model.layers.1.block_sparse_moe.experts.2.w2", HIDDEN, INNER, DTYPE_BF16);
+    expect_matrix(checkpoint, &second->moe.experts[2].down, "model.layers.1.block_sparse_moe.experts.2.w2",
+                  HIDDEN, INNER, DTYPE_BF16);
     assert_int_equal(second->moe.latent_down.rows, 0);
     assert_null(second->moe.latent_norm);
     assert_int_equal(params.depth_queries.rows, 0);
@@ -517,7 +579,8 @@ static void test_each_tensor_is_needed(void **state)
         if (packed)
             *packed = 0;
         const char *canonical = strstr(name, "lm_head") ? "lm_head.weight" : name + strlen("language_model.");
-        expect_refused(STATUS_NOT_FOUND, (const char *const[]){canonical, "expected", "found no tensor of that name", NULL});
+        expect_refused(STATUS_NOT_FOUND,
+                       (const char *const[]){canonical, "expected", "found no tensor of that name", NULL});
         if (packed)
             *packed = '_';
         memcpy(tensor->name, name, sizeof name);
@@ -530,7 +593,8 @@ static void test_each_shape_and_type_is_checked(void **state)
     build(&k31, &published);
     for (size_t i = 0; i < writer.count; i++) {
         struct writer_tensor *tensor = &writer.tensors[i], before = *tensor;
-        const char *canonical = strstr(before.name, "lm_head") ? "lm_head.weight" : before.name + strlen("language_model.");
+        const char *canonical =
+            strstr(before.name, "lm_head") ? "lm_head.weight" : before.name + strlen("language_model.");
         char found[64];
         uint32_t axis = before.rank - 1;
         if (strstr(before.name, "A_log"))
@@ -542,12 +606,14 @@ static void test_each_shape_and_type_is_checked(void **state)
             tensor->bytes *= tensor->shape[k];
         tensor->data = calloc(1, tensor->bytes + 1);
         snprintf(found, sizeof found, "found %s [%llu", before.dtype, (unsigned long long)tensor->shape[0]);
-        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical, "expected ", found, NULL});
+        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical,
+                                                            "expected ", found, NULL});
         free(tensor->data);
         *tensor = before;
         strcpy(tensor->dtype, "I8");
         tensor->bytes = before.bytes / writer_width(before.dtype);
-        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical, "expected ", "found I8 [", NULL});
+        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical,
+                                                            "expected ", "found I8 [", NULL});
         *tensor = before;
     }
 }
@@ -558,8 +624,10 @@ static void test_nan_scale(void **state)
     build(&k31, &published);
     struct writer_tensor *scales = &writer.tensors[seed_of("experts.2.w2.weight_scale") - 1];
     scales->data[2 * 5 + 1] = E8M0_NAN; /* two blocks a row */
-    expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors", "model.layers.1.block_sparse_moe.experts.2.w2.weight_scale",
-                                                        "0 to 254", "255", "row 5, block 1", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"model.safetensors",
+                                         "model.layers.1.block_sparse_moe.experts.2.w2.weight_scale",
+                                         "0 to 254", "255", "row 5, block 1", NULL});
 }
 
 static void test_packed_and_plain(void **state)
@@ -567,7 +635,8 @@ static void test_packed_and_plain(void **state)
     (void)state;
     build(&k31, &published);
     add(&published, "BF16", 2, INNER, LATENT, 0, "layers.1.block_sparse_moe.experts.2.w3.weight");
-    expect_refused(STATUS_FORMAT, (const char *const[]){"experts.2.w3.weight_packed", "experts.2.w3.weight", "found both", NULL});
+    expect_refused(STATUS_FORMAT, (const char *const[]){"experts.2.w3.weight_packed", "experts.2.w3.weight",
+                                                        "found both", NULL});
 }
 
 static void test_columns_in_blocks(void **state)
@@ -583,7 +652,8 @@ static void test_columns_in_blocks(void **state)
     add(&published, "BF16", 2, 48, HIDDEN, 0, "layers.0.mlp.up_proj.weight");
     add(&published, "U8", 2, HIDDEN, 24, 0, "layers.0.mlp.down_proj.weight_packed");
     add(&published, "U8", 2, HIDDEN, 1, 0, "layers.0.mlp.down_proj.weight_scale");
-    expect_refused(STATUS_FORMAT, (const char *const[]){"mlp.down_proj.weight_packed", "columns in blocks of 32", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"mlp.down_proj.weight_packed", "columns in blocks of 32", NULL});
 }
 
 /* The config is changed after the tensors were made. */
@@ -593,23 +663,28 @@ static void test_config_against_indexer(void **state)
     build(&k31, &published);
     config.index_topk = 0;
     config.index_layers_said = false;
-    expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors", "weights_proj", "index_topk", "found none", NULL});
+    expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors", "weights_proj", "index_topk",
+                                                        "found none", NULL});
     config = k31;
     config.index_heads_said = 5;
-    expect_refused(STATUS_FORMAT, (const char *const[]){"indexer.weights_proj.weight", "5 rows", "found 3", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"indexer.weights_proj.weight", "5 rows", "found 3", NULL});
     config = k31;
     config.index_head_dim_said = 16;
     expect_refused(STATUS_FORMAT, (const char *const[]){"indexer.wk.weight", "16 rows", "found 8", NULL});
     config = k31;
     config.is_index_layer[1] = false;
-    expect_refused(STATUS_FORMAT, (const char *const[]){"model.layers.1.self_attn.indexer", "no indexer", "layer 2", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"model.layers.1.self_attn.indexer", "no indexer", "layer 2", NULL});
     struct config without = k31;
     without.index_topk = 0;
     build(&without, &published);
     config = k31;
-    expect_refused(STATUS_NOT_FOUND, (const char *const[]){"model.layers.1.self_attn.indexer.weights_proj", "dsa_config names the layer", NULL});
+    expect_refused(STATUS_NOT_FOUND, (const char *const[]){"model.layers.1.self_attn.indexer.weights_proj",
+                                                           "dsa_config names the layer", NULL});
     config.index_layers_said = false;
-    expect_refused(STATUS_NOT_FOUND, (const char *const[]){"indexer tensors", "index_topk 16", "found none", NULL});
+    expect_refused(STATUS_NOT_FOUND,
+                   (const char *const[]){"indexer tensors", "index_topk 16", "found none", NULL});
 }
 
 static void test_indexer_needs_low_rank_query(void **state)
