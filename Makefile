@@ -71,8 +71,9 @@ neon_cc := aarch64-linux-gnu-gcc
 neon_test := build/release-$(neon_cc)/tests/kernels/check
 have = $(shell command -v $(1))
 check-slow: tests
-	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static LDLIBS='-lm -pthread' $(neon_test))
-	@DAY0_SLOW=1 $(run_tests) $(tests) $(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests)) \
+	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
+	@DAY0_SLOW=1 $(run_tests) $(tests) \
+	$(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests)) \
 	CPU= DAY0_CPU= QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(unit_tests) \
 	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
 

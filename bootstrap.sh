@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
 
 build_packages='gcc make libc6-dev libjansson-dev libpcre2-dev libhwloc-dev libxxhash-dev'
 check_packages='libcmocka-dev'
-lint_packages='binutils clang clang-format clang-tidy'
+lint_packages='git clang clang-format clang-tidy shellcheck'
 emulation_packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' # for make check-slow
 
 usage() {
@@ -49,13 +49,14 @@ install() {
     fi
     if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
         echo "bootstrap.sh: to $what, these packages are missing:$missing" >&2
-        echo "bootstrap.sh: installing them needs root or sudo; run as root: apt-get install --no-install-recommends$missing" >&2
+        echo "bootstrap.sh: it needs root or sudo; run as root: apt-get install --no-install-recommends$missing" >&2
         exit 1
     fi
     echo "bootstrap.sh: to $what, installing:$missing"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update
     # shellcheck disable=SC2086 # a list of names
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install $missing
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 --no-install-recommends install $missing \
+        >/dev/null
 }
 
 build() {

@@ -4,8 +4,8 @@
 #
 #     check_bare.sh [deps|demo|check|lint]     default: check
 #
-# The minimal system is made once, kept as an archive and unpacked for every run (BARE_DIR, default /tmp/day0-bare). Debian's
-# mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside as well.
+# The minimal system is made once, kept as an archive and unpacked for every run (BARE_DIR, default /tmp/day0-bare).
+# Debian's mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside as well.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-check}
@@ -43,7 +43,8 @@ mkdir -p "$bare"
 if [ ! -e "$bare/minbase.tar" ]; then
     begin=$(seconds)
     rm -rf "$bare/making"
-    debootstrap --variant=minbase "$suite" "$bare/making" "${mirror:-http://deb.debian.org/debian}" >"$bare/debootstrap.log" 2>&1 || {
+    debootstrap --variant=minbase "$suite" "$bare/making" "${mirror:-http://deb.debian.org/debian}" \
+        >"$bare/debootstrap.log" 2>&1 || {
         tail -n 20 "$bare/debootstrap.log" >&2
         exit 1
     }
@@ -59,7 +60,8 @@ rm -rf --one-file-system "$root"
 mkdir -p "$root"
 tar -C "$root" -xf "$bare/minbase.tar"
 rm -rf "$root/etc/apt/sources.list" "$root/etc/apt/sources.list.d" "$root/etc/apt/apt.conf.d"
-for name in apt.conf apt.conf.d auth.conf auth.conf.d sources.list sources.list.d preferences.d trusted.gpg trusted.gpg.d keyrings; do
+for name in apt.conf apt.conf.d auth.conf auth.conf.d sources.list sources.list.d preferences.d \
+    trusted.gpg trusted.gpg.d keyrings; do
     [ ! -e "/etc/apt/$name" ] || cp -a "/etc/apt/$name" "$root/etc/apt/"
 done
 for name in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
@@ -69,7 +71,8 @@ mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
 
 mkdir "$root/day0"
-git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -cf - | tar -C "$root/day0" -xf -
+git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -cf - |
+    tar -C "$root/day0" -xf -
 
 begin=$(seconds)
 status=0
