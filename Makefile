@@ -17,8 +17,8 @@ FLAGS_cover := -O1 --coverage
 FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 FLAGS_lint := -Werror
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
-	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
-LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lm -pthread
+	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Isrc -Iinclude $(FLAGS_$(BUILD)) $(EXTRA)
+LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -127,7 +127,7 @@ $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)
 # Kernels stand on three rooms and on no library, so that their test can be built for other machines.
 kernel_rooms := $(filter $(foreach room,base cpu tensor kernels,$(OUT)/src/$(room)/%),$(objects))
 $(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
-	$(CC) $(CFLAGS) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash,$(LDLIBS))
+	$(CC) $(CFLAGS) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd,$(LDLIBS))
 .SECONDARY:
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

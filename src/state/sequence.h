@@ -28,6 +28,9 @@ NEEDS_CHECK enum status sequence_init(struct sequence *sequence, const struct st
                                       uint32_t length_max, struct error *err);
 void sequence_fini(struct sequence *sequence);
 
+/* Bytes that a sequence takes besides its pages. */
+size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max);
+
 /* Makes `sequence` (initialized, any content) a copy of `source`: pages are shared, the recurrent state is copied. */
 void sequence_copy(struct sequence *sequence, const struct sequence *source);
 
