@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "cpu/tiers.h"
+#include "ops/kda.h"
 
 static const uint32_t bucket_rows[MODEL_BUCKETS] = {1, 4, 16, 64, MODEL_ROWS_MAX};
 
@@ -60,6 +61,7 @@ static enum status make_layout(struct model *model, struct error *err)
                                     .index_dtype = model->options.index_dtype,
                                     .latent_width = c->kv_lora_rank + c->qk_rope_head_dim,
                                     .mla = model->mla_slots,
+                                    .rewinds = model->options.rewinds,
                                     .kda_heads = c->kda_heads,
                                     .kda_head_dim = c->kda_head_dim,
                                     .conv_taps = c->conv_taps};
@@ -205,7 +207,6 @@ static struct step next_step(struct model *model, const struct model_span *spans
         if (n > 0) {
             a->caller_spans[step.n_spans] = at->span;
             a->spans[step.n_spans] = (struct step_span){from->sequence, step.n_rows, n, from->sequence->length};
-            from->sequence->length += n;
             memcpy(a->tokens + step.n_rows, from->tokens + at->token, n * sizeof *a->tokens);
             for (uint32_t i = 0; i < n; i++) {
                 a->row_spans[step.n_rows + i] = step.n_spans;
@@ -244,7 +245,18 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
         runner_run(&model->runner, &model->plans[bucket], &step);
         if (outputs->selected)
             report_selected(model, &step, outputs);
+        for (uint32_t i = 0; i < step.n_spans; i++)
+            sequence_advance(step.spans[i].sequence, step.spans[i].n_rows);
         at.rows += step.n_rows;
         at.logit_rows += step.n_logit_rows;
     }
+}
+
+enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err)
+{
+    if (n > sequence_rewindable(sequence))
+        return error_set(err, STATUS_ARGUMENT, "%u tokens were to be undone, of the %u in the sequence the last %u can be",
+                         n, sequence->length, sequence_rewindable(sequence));
+    kda_rewind(&model->kernels, sequence, n);
+    return STATUS_OK;
 }
