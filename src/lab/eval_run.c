@@ -44,7 +44,7 @@ static void note_selected(void *context, uint32_t layer, uint32_t span, uint32_t
         memcpy(l->chosen + at * topk, chosen, n_chosen * sizeof *chosen);
         l->n_chosen[at] = n_chosen;
     } else {
-        share = (double)score_shared(l->chosen + at * topk, l->n_chosen[at], chosen, n_chosen) / l->n_chosen[at];
+        share = (double)eval_score_shared(l->chosen + at * topk, l->n_chosen[at], chosen, n_chosen) / l->n_chosen[at];
     }
     recall->rows++;
     recall->mean += share; /* a sum until the end */
@@ -87,7 +87,7 @@ static enum status run_chunk(struct lockstep *l, uint32_t first, uint32_t n, uin
         double start = clock_seconds();
         TRY(model_step(model, &span, 1, &outputs, err));
         l->result->figures[l->policy].seconds += clock_seconds() - start;
-        score_rows(l->models[0]->team, scores, outputs.logits, l->window + first + 1, n, l->vocabulary,
+        eval_score_rows(l->models[0]->team, scores, outputs.logits, l->window + first + 1, n, l->vocabulary,
                    others ? l->reference_logits : NULL, l->reference_scores);
         TRY(add_scores(l, scores, n, first_token, err));
         if (r->progress)

@@ -49,14 +49,14 @@ static void work(void *context, unsigned worker)
         score_row(s, row);
 }
 
-void score_rows(struct team *team, struct score_row *scores, const float *logits, const int32_t *targets,
+void eval_score_rows(struct team *team, struct score_row *scores, const float *logits, const int32_t *targets,
                 size_t n_rows, size_t vocabulary, const float *reference, const struct score_row *reference_scores)
 {
     struct scoring s = {scores, logits, targets, n_rows, vocabulary, reference, reference_scores, team_size(team)};
     team_run(team, work, &s);
 }
 
-uint32_t score_shared(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b)
+uint32_t eval_score_shared(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b)
 {
     uint32_t shared = 0;
     for (uint32_t i = 0, j = 0; i < n_a && j < n_b;) {

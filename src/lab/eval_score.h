@@ -20,10 +20,10 @@ struct score_row {
 /* Scores of logits [n_rows][vocabulary] into scores [n_rows]; targets [n_rows] are the tokens that came. With `reference`
  * logits of the same shape, reference_scores are what this function gave for them. Not finite logits give not finite
  * scores. */
-void score_rows(struct team *team, struct score_row *scores, const float *logits, const int32_t *targets,
+void eval_score_rows(struct team *team, struct score_row *scores, const float *logits, const int32_t *targets,
                 size_t n_rows, size_t vocabulary, const float *reference, const struct score_row *reference_scores);
 
 /* How many of a [n_a] are in b [n_b]; both ascending. */
-uint32_t score_shared(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b);
+uint32_t eval_score_shared(const uint32_t *a, uint32_t n_a, const uint32_t *b, uint32_t n_b);
 
 #endif

@@ -206,8 +206,8 @@ static void rows_are_scored_carefully(void **state)
     float q[4][3] = {{4000, 3999, -6000}, {-800, 0, -900}, {1, 1, nextafterf(1, 2)}, {2, 1, 0}};
     const int32_t targets[4] = {1, 0, 2, 0};
     struct score_row a[4], b[4];
-    score_rows(team, a, p[0], targets, 4, 3, NULL, NULL);
-    score_rows(team, b, q[0], targets, 4, 3, p[0], a);
+    eval_score_rows(team, a, p[0], targets, 4, 3, NULL, NULL);
+    eval_score_rows(team, b, q[0], targets, 4, 3, p[0], a);
     assert_true(fabs(a[0].nll - log1p(exp(1))) < 1e-12 && a[0].best == 0 && b[0].kl == 0);
     assert_true(a[1].nll == 0 && b[1].best == 1 && fabs(b[1].kl - 800) < 1e-9);
     double e = (double)nextafterf(1, 2) - 1, second_order = e * e / 9; /* variance 2/9 of a uniform third, halved */
@@ -216,9 +216,9 @@ static void rows_are_scored_carefully(void **state)
     assert_true(fabs(b[3].kl - want) < 1e-12);
     team_close(team);
     const uint32_t x[] = {1, 3, 5, 9}, y[] = {0, 3, 4, 5, 10};
-    assert_int_equal(score_shared(x, 4, y, 5), 2);
-    assert_int_equal(score_shared(x, 4, x, 4), 4);
-    assert_int_equal(score_shared(x, 4, y, 0), 0);
+    assert_int_equal(eval_score_shared(x, 4, y, 5), 2);
+    assert_int_equal(eval_score_shared(x, 4, x, 4), 4);
+    assert_int_equal(eval_score_shared(x, 4, y, 0), 0);
 }
 
 static void policies_that_cannot_be_read(void **state)
