@@ -49,17 +49,19 @@ def write_f32(path, x):
     x.float().contiguous().numpy().astype("<f4").tofile(path)
 
 
+def selected(run):
+    """-> {(layer, 1-based, token): set of positions}."""
+    return {(s.layer + 1, s.first + r): set(row.nonzero().flatten().tolist()) for s in run.selections for r, row in enumerate(s.keep[0])}
+
+
 def write_selected(path, run):
     """A line for each full-attention layer (1-based) and token: `layer token position position ...`, positions ascending."""
-    rows = [(s.layer + 1, s.first + r, s.keep[0, r].nonzero().flatten().tolist())
-            for s in run.selections for r in range(s.keep.shape[1])]
-    with open(path, "w") as out:
-        for layer, token, positions in sorted(rows):
-            print(layer, token, *positions, file=out)
+    lines = (" ".join(map(str, (*row, *sorted(positions)))) for row, positions in sorted(selected(run).items()))
+    Path(path).write_text("".join(line + "\n" for line in lines))
 
 
 def read_selected(path):
-    """-> {(layer, token): set of positions}."""
+    """The inverse: what selected() gives."""
     lines = ([int(word) for word in line.split()] for line in Path(path).read_text().splitlines())
     return {(layer, token): set(positions) for layer, token, *positions in lines}
 

@@ -10,6 +10,7 @@ import torch
 
 import checkpoint
 import k31
+from config import Config
 
 K31 = {
     "model_type": "kimi_linear", "vocab_size": 256, "hidden_size": 96, "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -104,7 +105,7 @@ def special(case, name, value):
 
 def build(case, seed):
     """The float32 model of a case; a parameter depends on the seed, its name and its shape alone."""
-    model = k31.Model(k31.Config.parse(config_json(case)))
+    model = k31.Model(Config.parse(config_json(case)))
     for name, parameter in model.named_parameters():
         generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
         noise = generator.standard_normal(tuple(parameter.shape), dtype=np.float32)

@@ -13,6 +13,7 @@ import torch
 
 import k31
 import mx
+from config import Config
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1", "I8": "i1", "I32": "<i4", "I64": "<i8"}
 FLOAT32_NAMES = ("conv1d.weight", "A_log", "dt_bias", "o_norm.weight", "e_score_correction_bias")
@@ -132,7 +133,7 @@ def save(model, directory, config, shards=1):
 
 def load(directory, dtype=torch.float64):
     """The model with the checkpoint's weights, dequantized."""
-    model, raw, state = k31.Model(k31.Config.load(directory)), read_directory(directory), {}
+    model, raw, state = k31.Model(Config.load(directory)), read_directory(directory), {}
     for name, (tag, array) in raw.items():
         attribute = attribute_name(name)
         if attribute is None or name.endswith(".weight_scale"):

@@ -9,19 +9,18 @@ import torch
 
 def _boundary(scores, taken):
     """scores [N,M], taken bool [N,M], -inf = not a candidate -> [N]: (lowest taken - highest left) / spread; inf if nothing is left."""
-    candidate = scores > -math.inf
     low = scores.masked_fill(~taken, math.inf).amin(-1)
     high = scores.masked_fill(taken, -math.inf).amax(-1)
-    spread = scores.amax(-1) - scores.masked_fill(~candidate, math.inf).amin(-1)
-    return (low - high) / spread
+    spread = scores.amax(-1) - scores.masked_fill(scores == -math.inf, math.inf).amin(-1)
+    return torch.where(spread > 0, (low - high) / spread, math.inf)
 
 
-def router_gaps(routing, config):
-    """k31.Routing -> [N]: the smaller of the expert boundary (inside the allowed groups) and the group boundary."""
+def router_gaps(routing, moe):
+    """k31.Routing, config.MoeConfig -> [N]: the smaller of the expert boundary (inside the allowed groups) and the group boundary."""
     taken = torch.zeros_like(routing.allowed).scatter(-1, routing.ids, True)
     gaps = _boundary(routing.choice.masked_fill(~routing.allowed, -math.inf), taken)
     if routing.groups is not None:
-        best = torch.sort(routing.groups, dim=-1, descending=True, stable=True).indices[:, :config.active_groups]
+        best = torch.sort(routing.groups, dim=-1, descending=True, stable=True).indices[:, :moe.active_groups]
         chosen = torch.zeros_like(routing.groups, dtype=torch.bool).scatter(-1, best, True)
         gaps = torch.minimum(gaps, _boundary(routing.groups, chosen))
     return gaps
@@ -37,11 +36,11 @@ def selection_gaps(selection):
     rows, positions = scores.shape
     causal = torch.arange(positions) <= selection.first + torch.arange(rows)[:, None]
     gaps = _boundary(scores.masked_fill(~causal, -math.inf), keep)
-    for r in torch.where(gaps == 0)[0].tolist():
-        row, spread = scores[r][causal[r]], scores[r][causal[r]].max() - scores[r][causal[r]].min()
-        cut = (selection.weights[0, r, :, None] * selection.dots[0, r])[:, causal[r]][:, row == 0].abs()
-        others = row[row != 0].abs()
-        gaps[r] = torch.cat((cut.flatten(), others)).min() / spread if (row == 0).any() else 0
+    for r in torch.where((gaps == 0) & (scores.masked_fill(~keep, math.inf).amin(-1) == 0))[0].tolist():
+        row = scores[r][causal[r]]
+        products = (selection.weights[0, r, :, None] * selection.dots[0, r])[:, causal[r]]
+        near_zero = torch.cat((products[:, row == 0].flatten(), row[row != 0])).abs().min()
+        gaps[r] = near_zero / (row.max() - row.min())
     return gaps
 
 

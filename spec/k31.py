@@ -1,6 +1,6 @@
 """The meaning of Kimi Linear, Kimi K3 and Kimi K3.1 (text), written to be read.
 
-One set of classes serves the family; every difference between its members is a field of Config. Nothing here is fast. Axes: B sequences
+One set of classes serves the family; every difference between its members is a field of Config (config.py). Nothing here is fast. Axes: B sequences
 of equal length, T tokens, D hidden size, H heads, K and V sizes of a key and a value, S positions looked back at, E experts, A experts
 taken per token. Attribute names are the checkpoint's tensor names (checkpoint.py holds the few exceptions). A layer is
 
@@ -9,10 +9,9 @@ taken per token. Attribute names are the checkpoint's tensor names (checkpoint.p
 
 where the depth mix is the open sum itself in a model without Attention Residuals.
 """
-import json
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Callable
 
 import torch
 import torch.nn as nn
@@ -24,120 +23,6 @@ KDA_CHUNK = 16           # with a decay of at least exp(-5) a token, exp(+-80) s
 QUERY_ROWS = 512         # attention scores exist for this many queries at a time
 LATENT_EPS = 1e-6        # the published code builds the two latent norms of MLA with its default, not with rms_norm_eps
 UNIT_EPS = 1e-6          # in the normalization of KDA's queries and keys
-
-
-# ------------------------------------------------------------------------------------------------------- configuration
-
-@dataclass(frozen=True)
-class KdaConfig:
-    heads: int
-    dim: int
-    kernel: int
-    lower_bound: float       # None: the softplus gate of Kimi Linear
-    full_rank_gate: bool
-
-
-@dataclass(frozen=True)
-class MlaConfig:
-    heads: int
-    q_rank: int              # None: queries are projected in one step
-    kv_rank: int
-    nope: int                # per-head key size
-    shared: int              # size of the key part that all heads share ("rope" in the tensor names; never rotated here)
-    v: int
-    gated: bool
-
-
-@dataclass(frozen=True)
-class IndexerConfig:
-    heads: int
-    dim: int
-    topk: int
-
-
-@dataclass(frozen=True)
-class MoeConfig:
-    experts: int
-    active: int
-    shared: int
-    inner: int
-    latent: int              # None: experts work at full width
-    latent_norm: bool
-    router: str              # sigmoid | softmax
-    renormalize: bool
-    scale: float
-    groups: int
-    active_groups: int
-    first_layer: int
-
-
-@dataclass(frozen=True)
-class Config:
-    vocab: int
-    hidden: int
-    layers: int
-    dense_inner: int
-    eps: float
-    tied: bool
-    activation: str          # silu | situ
-    situ_beta: float
-    situ_linear_beta: float
-    block: int               # layers in a block of Attention Residuals; None: plain residual connections
-    kda_layers: frozenset    # 0-based
-    kda: KdaConfig
-    mla: MlaConfig
-    indexer: IndexerConfig   # None before K3.1
-    moe: MoeConfig           # None: dense everywhere
-
-    @staticmethod
-    def load(directory):
-        return Config.parse(json.loads((Path(directory) / "config.json").read_text()))
-
-    @staticmethod
-    def parse(raw):
-        """From the published config.json, nested (text_config) or flat."""
-        raw = raw.get("text_config", raw)
-        _refuse_unknown(raw)
-        linear = raw["linear_attn_config"]
-        return Config(
-            vocab=raw["vocab_size"], hidden=raw["hidden_size"], layers=raw["num_hidden_layers"],
-            dense_inner=raw["intermediate_size"], eps=raw.get("rms_norm_eps", 1e-5), tied=raw.get("tie_word_embeddings", False),
-            activation=raw.get("hidden_act", "silu"), situ_beta=raw.get("activation_situ_beta") or 1.0,
-            situ_linear_beta=raw.get("activation_situ_linear_beta"), block=raw.get("attn_res_block_size"),
-            kda_layers=frozenset(i - 1 for i in linear["kda_layers"]),
-            kda=KdaConfig(linear["num_heads"], linear["head_dim"], linear["short_conv_kernel_size"],
-                          linear.get("gate_lower_bound"), linear.get("use_full_rank_gate", False)),
-            mla=MlaConfig(raw["num_attention_heads"], raw.get("q_lora_rank"), raw["kv_lora_rank"], raw["qk_nope_head_dim"],
-                          raw["qk_rope_head_dim"], raw["v_head_dim"], raw.get("mla_use_output_gate", False)),
-            indexer=_indexer(raw.get("dsa_config")), moe=_moe(raw))
-
-
-def _refuse_unknown(raw):
-    """ValueError where the config asks for something that this family does not have."""
-    wanted = {"hidden_act": ("silu", "situ"), "moe_router_activation_func": ("sigmoid", "softmax"), "mla_use_nope": (True,),
-              "moe_layer_freq": (1,), "topk_method": ("noaux_tc",)}
-    for key, known in wanted.items():
-        if raw.get(key, known[0]) not in known:
-            raise ValueError(f"config: {key} is {raw[key]!r}, want one of {known}")
-
-
-def _indexer(dsa):
-    if not dsa:
-        return None
-    first = lambda *names: next(dsa[name] for name in names if name in dsa)
-    return IndexerConfig(first("index_n_heads", "n_heads", "num_heads"), first("index_head_dim", "head_dim"),
-                         first("index_topk", "topk", "top_k", "sparse_topk"))
-
-
-def _moe(raw):
-    if not raw.get("num_experts"):
-        return None
-    return MoeConfig(
-        experts=raw["num_experts"], active=raw["num_experts_per_token"], shared=raw.get("num_shared_experts") or 0,
-        inner=raw["moe_intermediate_size"], latent=raw.get("routed_expert_hidden_size"), latent_norm=raw.get("latent_moe_use_norm", True),
-        router=raw.get("moe_router_activation_func", "sigmoid"), renormalize=raw.get("moe_renormalize", True),
-        scale=raw.get("routed_scaling_factor", 1.0), groups=raw.get("num_expert_group") or 1,
-        active_groups=raw.get("topk_group") or 1, first_layer=raw.get("first_k_dense_replace", 1))
 
 
 # ------------------------------------------------------------------------------------------------------ one run's choices
@@ -172,13 +57,17 @@ class Routing:
     ids: torch.Tensor            # [N,A]
 
 
+def unchanged(x):
+    return x
+
+
 @dataclass
 class Run:
     """Options of one forward pass, and what it leaves behind for whoever looks inside."""
     numerics: Numerics = Numerics()
-    recurrent: bool = False                            # KDA token by token (the definition) instead of in chunks
-    expert_weight: object = staticmethod(lambda w: w)  # applied to expert matrices: training sees their rounding through it
-    watch: bool = False                                # fill the two lists below
+    recurrent: bool = False                # KDA token by token (the definition) instead of in chunks
+    expert_weight: Callable = unchanged    # applied to expert matrices: training sees their rounding through it
+    watch: bool = False                    # fill the two lists below
     selections: list = field(default_factory=list)
     routings: list = field(default_factory=list)
 
@@ -275,7 +164,7 @@ def kda_chunked(q, k, v, g, beta, state):
 class KimiDeltaAttention(nn.Module):
     """Linear attention with a delta rule and a decay for every key channel."""
 
-    def __init__(self, c, layer):
+    def __init__(self, c):
         super().__init__()
         self.c, kda = c.kda, c.kda
         inner = kda.heads * kda.dim
@@ -547,7 +436,7 @@ class Layer(nn.Module):
         super().__init__()
         is_moe = c.moe is not None and index >= c.moe.first_layer
         self.opens_block = c.block is not None and index % c.block == 0
-        self.self_attn = KimiDeltaAttention(c, index) if index in c.kda_layers else GatedMLA(c, index)
+        self.self_attn = KimiDeltaAttention(c) if index in c.kda_layers else GatedMLA(c, index)
         if is_moe:
             self.block_sparse_moe = LatentMoE(c, index)
         else:

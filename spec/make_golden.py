@@ -5,7 +5,7 @@
 
 OUT gets config.json, model.safetensors (or shards and their index), tokens.txt, logits.f32, gaps.txt, and selected.txt where the model
 has an indexer; README.md describes them. Tokens are drawn at random. A token is drawn again where, at its own position, float64 shows a
-router or selection gap under GAP_FLOOR of the row's spread: no correct engine can be asked to decide such a row the same way.
+router or selection gap under GAP_FLOOR of the row's spread, nothing rounded: no correct engine can be asked to decide such a row the same way.
 """
 import argparse
 from pathlib import Path

@@ -82,8 +82,10 @@ def test_blocks():
     zeros[1::2] = -0.0
     zeros[4:] = rng.choice(np.array([0.0, -0.0], np.float32), zeros[4:].shape)
     sparse = normal(240) * (rng.random((240, mx.BLOCK)) < 0.1)
-    powers = np.ldexp(rng.choice(np.array([-1, 1], np.float32), (256, mx.BLOCK)), rng.integers(-149, 128, (256, 1)) - rng.integers(0, 4, (256, mx.BLOCK)))
-    parts = [zeros, sparse, powers, edge_blocks(rng, mx.E4M3, 768), edge_blocks(rng, mx.E2M1, 768), normal(1024) * np.exp2(rng.integers(-20, 20, (1024, 1))),
+    signs = rng.choice(np.array([-1, 1], np.float32), (256, mx.BLOCK))
+    powers = np.ldexp(signs, rng.integers(-149, 128, (256, 1)) - rng.integers(0, 4, (256, mx.BLOCK)))
+    parts = [zeros, sparse, powers, edge_blocks(rng, mx.E4M3, 768), edge_blocks(rng, mx.E2M1, 768),
+             normal(1024) * np.exp2(rng.integers(-20, 20, (1024, 1))),
              bits(256, 0, 1 << 23), bits(256, 0, 3 << 23), bits(256, 0x7E000000, 0x7F800000), bits(256, 0, 0x7F800000)]
     return np.concatenate(parts).astype(np.float32)
 

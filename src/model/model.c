@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "cpu/tiers.h"
+#include "ops/kda.h"
 
 static const uint32_t bucket_rows[MODEL_BUCKETS] = {1, 4, 16, 64, MODEL_ROWS_MAX};
 
@@ -14,6 +15,7 @@ struct step_arrays {
     int32_t tokens[MODEL_ROWS_MAX];
     uint32_t row_spans[MODEL_ROWS_MAX];
     uint32_t logit_rows[MODEL_ROWS_MAX];
+    uint32_t bad_layers[MODEL_ROWS_MAX];
     uint32_t caller_spans[MODEL_SPANS_MAX]; /* which span of the call a span of the step is part of */
 };
 
@@ -60,6 +62,7 @@ static enum status make_layout(struct model *model, struct error *err)
                                     .index_dtype = model->options.index_dtype,
                                     .latent_width = c->kv_lora_rank + c->qk_rope_head_dim,
                                     .mla = model->mla_slots,
+                                    .rewinds = model->options.rewinds,
                                     .kda_heads = c->kda_heads,
                                     .kda_head_dim = c->kda_head_dim,
                                     .conv_taps = c->conv_taps};
@@ -195,6 +198,15 @@ static void report_selected(const struct model *model, const struct step *step, 
     }
 }
 
+/* Keeps the earliest bad layer of each of the caller's spans. */
+static void report_bad_layers(const struct model *model, const struct step *step, uint32_t *bad_layers)
+{
+    for (uint32_t row = 0; row < step->n_rows; row++) {
+        uint32_t *of_span = &bad_layers[model->arrays->caller_spans[step->row_spans[row]]];
+        *of_span = step->bad_layers[row] < *of_span ? step->bad_layers[row] : *of_span;
+    }
+}
+
 /* Where a call stands: the next token to feed is `token` of span `span`. */
 struct cursor {
     uint32_t span, token;
@@ -205,7 +217,8 @@ struct cursor {
 static struct step next_step(struct model *model, const struct model_span *spans, uint32_t n_spans, struct cursor *at)
 {
     struct step_arrays *a = model->arrays;
-    struct step step = {.spans = a->spans, .tokens = a->tokens, .row_spans = a->row_spans, .logit_rows = a->logit_rows};
+    struct step step = {.spans = a->spans, .tokens = a->tokens, .row_spans = a->row_spans, .logit_rows = a->logit_rows,
+                        .bad_layers = a->bad_layers};
     while (at->span < n_spans && step.n_rows < MODEL_ROWS_MAX) {
         const struct model_span *from = &spans[at->span];
         uint32_t left = from->n_tokens - at->token, room = MODEL_ROWS_MAX - step.n_rows;
@@ -213,7 +226,6 @@ static struct step next_step(struct model *model, const struct model_span *spans
         if (n > 0) {
             a->caller_spans[step.n_spans] = at->span;
             a->spans[step.n_spans] = (struct step_span){from->sequence, step.n_rows, n, from->sequence->length};
-            from->sequence->length += n;
             memcpy(a->tokens + step.n_rows, from->tokens + at->token, n * sizeof *a->tokens);
             for (uint32_t i = 0; i < n; i++) {
                 a->row_spans[step.n_rows + i] = step.n_spans;
@@ -236,6 +248,8 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
                        const struct model_outputs *outputs, struct error *err)
 {
     TRY(admit_spans(model, spans, n_spans, err));
+    for (uint32_t s = 0; outputs->bad_layers && s < n_spans; s++)
+        outputs->bad_layers[s] = SOUND;
     struct cursor at = {0};
     for (;;) {
         struct step step = next_step(model, spans, n_spans, &at);
@@ -252,7 +266,20 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
         runner_run(&model->runner, &model->plans[bucket], &step);
         if (outputs->selected)
             report_selected(model, &step, outputs);
+        if (outputs->bad_layers)
+            report_bad_layers(model, &step, outputs->bad_layers);
+        for (uint32_t i = 0; i < step.n_spans; i++)
+            sequence_advance(step.spans[i].sequence, step.spans[i].n_rows);
         at.rows += step.n_rows;
         at.logit_rows += step.n_logit_rows;
     }
+}
+
+enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err)
+{
+    if (n > sequence_rewindable(sequence))
+        return error_set(err, STATUS_ARGUMENT, "%u tokens were to be undone, of the %u in the sequence the last %u can be",
+                         n, sequence->length, sequence_rewindable(sequence));
+    kda_rewind(&model->kernels, sequence, n);
+    return STATUS_OK;
 }

@@ -27,6 +27,7 @@ struct model_options {
     enum mx_rule index_rule;   /* --li-scale */
     uint32_t context_max;      /* tokens of one sequence */
     uint32_t sequences_max;    /* the cache holds this many full sequences */
+    bool rewinds;              /* sequences keep what model_rewind needs */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the last layer
      * has none) or the running sum after layer id (TAP_SUM). */
@@ -79,6 +80,8 @@ typedef void model_selected_fn(void *context, uint32_t layer, uint32_t span, uin
 struct model_outputs {
     float *logits; /* [rows that give logits][vocabulary], in order of span and row; NULL if none do */
     float *taps;   /* [rows][n_taps][hidden], or NULL */
+    uint32_t *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
+                             sees it), SOUND if none did; or NULL */
     model_selected_fn *selected; /* or NULL */
     void *selected_context;
 };
@@ -87,6 +90,10 @@ struct model_outputs {
  * taken in the cache before anything runs: on failure every sequence is as it was. */
 NEEDS_CHECK enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
                                    const struct model_outputs *outputs, struct error *err);
+
+/* Undoes the last n tokens, at most REWIND_TOKENS and no more than were fed since the sequence was empty or restored: the same
+ * bits as if they had never been fed (law 4). */
+NEEDS_CHECK enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err);
 
 /* Builds the plan for up to `rows` rows (model_plan.c). */
 NEEDS_CHECK enum status model_plan(struct plan *plan, const struct model *model, uint32_t rows, struct error *err);

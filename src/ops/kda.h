@@ -27,4 +27,7 @@ struct kda_op {
 
 void op_kda(struct plan *plan, const struct kda_op *op);
 
+/* Undoes the last n tokens of a sequence, n <= sequence_rewindable: all it keeps is as if they had never been fed. */
+void kda_rewind(const struct kernels *kernels, struct sequence *sequence, uint32_t n);
+
 #endif

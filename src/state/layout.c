@@ -28,8 +28,10 @@ void layout_complete(struct state_layout *layout)
     size_t inner = (size_t)layout->kda_heads * layout->kda_head_dim;
     size_t slices = (layout->kda_head_dim + 15) / 16;
     layout->head_state_floats = slices * 16 * layout->kda_head_dim;
-    layout->conv_floats = layout->conv_taps ? (layout->conv_taps - 1) * 3 * inner : 0;
-    layout->ring_floats = RING_TOKENS * 3 * inner;
+    /* Enough inputs for a convolution at the earliest position that a rewind leads to. */
+    layout->conv_rows = REWIND_TOKENS + layout->conv_taps;
+    layout->conv_floats = layout->conv_rows * 3 * inner;
+    layout->ring_floats = layout->rewinds ? REWIND_TOKENS * 3 * inner : 0;
 }
 
 size_t layout_recurrent_bytes(const struct state_layout *layout)

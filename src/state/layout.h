@@ -8,11 +8,13 @@
  * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype`. An index
  * block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index blocks.
  *
- * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, the last taps - 1 inputs of its three convolutions,
- * and room for a ring of RING_TOKENS (k, u, exp g) records, from which a later step can replay or undo tokens. */
+ * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, and the last inputs of its three convolutions as a ring
+ * over positions. Sequences that can be rewound also keep the state of some tokens ago and a ring of (k, u, exp g) records
+ * of the tokens since: replaying all but the last of them undoes those, with the same bits as if they had never been fed. */
 #ifndef DAY0_STATE_LAYOUT_H
 #define DAY0_STATE_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,7 +23,7 @@
 enum {
     PAGE_TOKENS = 64,
     INDEX_BLOCK_KEYS = 16,
-    RING_TOKENS = 16,
+    REWIND_TOKENS = 16, /* R of law 4: how many tokens can be undone */
 };
 
 struct mla_slot {
@@ -40,9 +42,11 @@ struct state_layout {
     size_t page_bytes;
 
     uint32_t n_kda, kda_heads, kda_head_dim, conv_taps;
+    bool rewinds;             /* sequences keep what rewinding needs */
     size_t head_state_floats; /* of one head's S */
-    size_t conv_floats;       /* of one layer's tail: [taps - 1][3][heads * head_dim] */
-    size_t ring_floats;       /* of one layer's ring: [RING_TOKENS][heads][3][head_dim] */
+    uint32_t conv_rows;       /* positions whose inputs a layer keeps: position p lies in row p % conv_rows */
+    size_t conv_floats;       /* of one layer: [conv_rows][3][heads * head_dim]; q, k, v */
+    size_t ring_floats;       /* of one layer: [REWIND_TOKENS][3][heads * head_dim]; k, u, exp g; 0 without rewinding */
 };
 
 /* Bytes of one block of 16 index keys. */

@@ -14,6 +14,11 @@ static size_t conv_bytes(const struct state_layout *layout)
     return layout->n_kda * layout->conv_floats * sizeof(float);
 }
 
+static size_t ring_bytes(const struct state_layout *layout)
+{
+    return layout->n_kda * layout->ring_floats * sizeof(float);
+}
+
 static uint32_t pages_for(uint32_t tokens)
 {
     return (uint32_t)(((uint64_t)tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
@@ -24,15 +29,16 @@ enum status sequence_init(struct sequence *sequence, const struct state_layout *
 {
     *sequence = (struct sequence){.layout = layout, .pages = pages, .length_max = length_max};
     size_t table_bytes = pages_for(length_max) * sizeof(uint32_t);
-    size_t ring_bytes = layout->n_kda * layout->ring_floats * sizeof(float);
     TRY(arena_init(&sequence->arena,
-                   arena_cost(table_bytes) + arena_cost(kda_bytes(layout)) + arena_cost(conv_bytes(layout)) +
-                       arena_cost(ring_bytes),
+                   arena_cost(table_bytes) + (1 + layout->rewinds) * arena_cost(kda_bytes(layout)) +
+                       arena_cost(conv_bytes(layout)) + arena_cost(ring_bytes(layout)),
                    "a sequence", err));
     sequence->page_table = arena_take(&sequence->arena, table_bytes);
     sequence->kda = arena_take(&sequence->arena, kda_bytes(layout));
     sequence->conv = arena_take(&sequence->arena, conv_bytes(layout));
-    sequence->ring = arena_take(&sequence->arena, ring_bytes);
+    if (layout->rewinds)
+        sequence->kda_base = arena_take(&sequence->arena, kda_bytes(layout));
+    sequence->ring = arena_take(&sequence->arena, ring_bytes(layout));
     return STATUS_OK;
 }
 
@@ -42,6 +48,7 @@ static void give_pages(struct sequence *sequence)
         pages_give(sequence->pages, sequence->page_table[i]);
     sequence->n_pages = 0;
     sequence->length = 0;
+    sequence->base = 0;
 }
 
 void sequence_fini(struct sequence *sequence)
@@ -55,6 +62,8 @@ void sequence_reset(struct sequence *sequence)
     give_pages(sequence);
     memset(sequence->kda, 0, kda_bytes(sequence->layout));
     memset(sequence->conv, 0, conv_bytes(sequence->layout));
+    if (sequence->kda_base)
+        memset(sequence->kda_base, 0, kda_bytes(sequence->layout));
 }
 
 void sequence_copy(struct sequence *sequence, const struct sequence *source)
@@ -69,6 +78,10 @@ void sequence_copy(struct sequence *sequence, const struct sequence *source)
     memcpy(sequence->page_table, source->page_table, n_pages * sizeof(uint32_t));
     memcpy(sequence->kda, source->kda, kda_bytes(source->layout));
     memcpy(sequence->conv, source->conv, conv_bytes(source->layout));
+    if (source->kda_base)
+        memcpy(sequence->kda_base, source->kda_base, kda_bytes(source->layout));
+    memcpy(sequence->ring, source->ring, ring_bytes(source->layout));
+    sequence->base = source->base;
     sequence->n_pages = n_pages;
     sequence->length = source->length;
 }
@@ -108,4 +121,19 @@ enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error
     while (sequence->n_pages < wanted)
         sequence->page_table[sequence->n_pages++] = pages_take(pages);
     return STATUS_OK;
+}
+
+void sequence_advance(struct sequence *sequence, uint32_t n)
+{
+    CHECK(n <= sequence->length_max - sequence->length);
+    sequence->length += n;
+    if (sequence->length - sequence->base > REWIND_TOKENS)
+        sequence->base = sequence->length - REWIND_TOKENS;
+}
+
+void sequence_retreat(struct sequence *sequence, uint32_t n)
+{
+    CHECK(n <= sequence_rewindable(sequence));
+    sequence->length -= n;
+    sequence_release(sequence);
 }

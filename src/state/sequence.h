@@ -16,7 +16,9 @@ struct sequence {
     uint32_t *page_table; /* [length_max / PAGE_TOKENS, rounded up] */
     float *kda;           /* [n_kda][heads][head_state_floats] */
     float *conv;          /* [n_kda][conv_floats] */
-    float *ring;          /* [n_kda][ring_floats], room only */
+    uint32_t base;        /* rewinding: records of positions base to length - 1 are in the ring; length if none */
+    float *kda_base;      /* like kda, the state before position base; NULL without rewinding */
+    float *ring;          /* [n_kda][ring_floats], position p in row p % REWIND_TOKENS */
     struct arena arena;
 };
 
@@ -60,10 +62,35 @@ static inline float *sequence_kda(const struct sequence *s, uint32_t k, uint32_t
     return s->kda + ((size_t)k * s->layout->kda_heads + head) * s->layout->head_state_floats;
 }
 
-/* The convolution tail of KDA layer `k`: [taps - 1][3][heads * head_dim], oldest first; q, k, v. */
-static inline float *sequence_conv(const struct sequence *s, uint32_t k)
+static inline float *sequence_kda_base(const struct sequence *s, uint32_t k, uint32_t head)
 {
-    return s->conv + k * s->layout->conv_floats;
+    return s->kda_base + ((size_t)k * s->layout->kda_heads + head) * s->layout->head_state_floats;
 }
+
+/* The convolution inputs of KDA layer `k` at `position`: [3][heads * head_dim], q, k, v. Positions before the text (from
+ * -taps + 1) are rows of zeros. */
+static inline float *sequence_conv(const struct sequence *s, uint32_t k, int64_t position)
+{
+    int64_t row = (position + s->layout->conv_rows) % s->layout->conv_rows;
+    return s->conv + k * s->layout->conv_floats + (size_t)row * 3 * s->layout->kda_heads * s->layout->kda_head_dim;
+}
+
+/* The record of `position` in KDA layer `k`: [3][heads * head_dim], k, u, exp g. */
+static inline float *sequence_record(const struct sequence *s, uint32_t k, uint32_t position)
+{
+    return s->ring + k * s->layout->ring_floats +
+           (size_t)(position % REWIND_TOKENS) * 3 * s->layout->kda_heads * s->layout->kda_head_dim;
+}
+
+/* Tokens that can be undone now. */
+static inline uint32_t sequence_rewindable(const struct sequence *s)
+{
+    return s->layout->rewinds || s->layout->n_kda == 0 ? s->length - s->base : 0;
+}
+
+/* Counts `n` new tokens in, after their step; and `n` tokens out, whose recurrent state the caller has undone: their pages
+ * are given back. */
+void sequence_advance(struct sequence *sequence, uint32_t n);
+void sequence_retreat(struct sequence *sequence, uint32_t n);
 
 #endif

@@ -86,7 +86,7 @@ static void append(struct sequence *s, uint32_t n, uint32_t tag)
     }
     s->kda[0] = (float)(tag + s->length + n);
     s->conv[1] = (float)(tag + s->length + n);
-    s->length += n;
+    sequence_advance(s, n);
 }
 
 static void assert_holds(const struct sequence *s, uint32_t first, uint32_t end, uint32_t tag)

@@ -1,0 +1,109 @@
+#include "check.h"
+
+#include <string.h>
+
+enum { BENCH_LENGTH = 7168 };
+
+void check_round_bf16_f32(struct check *c)
+{
+    for (size_t n = 0; next_length(c, &n);) {
+        for (int any = 0; any < (c->bench ? 1 : 2); any++) {
+            begin(c, "n=%zu%s", n, any ? ", any bits" : "");
+            float *y = floats(c, UPDATED, n), *x = floats(c, INPUT, n);
+            fill_normal(c, y, n, 1.0f);
+            for (size_t i = 0; any && i < n; i++) {
+                uint32_t bits = (uint32_t)rng_next(&c->rng);
+                if (i % 4 == 0) /* halfway cases */
+                    bits = (bits & 0xffff0000) | 0x7fff | (uint32_t)(i / 4 % 3);
+                memcpy(&y[i], &bits, sizeof bits);
+            }
+            memcpy(x, y, n * sizeof *x);
+            work(c, 8.0 * (double)n, (double)n);
+            while (next_body(c)) {
+                CALL(c, round_bf16_f32)(y, y, n);
+                /* NaN too must be a BF16 value: nothing below the upper half. */
+                for (size_t i = 0; !c->bench && i < n; i++)
+                    if (f32_bits(y[i]) & 0xffff)
+                        fail(c, "y[%zu] has bits %08x", i, f32_bits(y[i]));
+            }
+            for (size_t i = 0; exact(c) && i < n; i++) {
+                float got = reference(c, y)[i];
+                if (isfinite(got) && fabsf(x[i]) > 0x1p-126f && !near(c, "y", i, got, x[i], 0x1p-8 * 0.5 * fabs(x[i]) * 2))
+                    return;
+            }
+        }
+    }
+}
+
+/* Blocks of every kind: plain, of subnormals, huge, with one outlier, on the edges of both rules. */
+static void fill_blocks(struct check *c, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += MX_BLOCK) {
+        float scale = ldexpf(1.0f, (int)rng_below(&c->rng, 40) - 20);
+        unsigned kind = (unsigned)rng_below(&c->rng, 8);
+        if (kind == 0)
+            scale = ldexpf(1.0f, (int)rng_below(&c->rng, 276) - 149);
+        for (size_t j = i; j < i + MX_BLOCK; j++) {
+            x[j] = normal(c) * 0.4f * scale;
+            if (kind == 1) /* halfway between codes, saturating ones among them */
+                x[j] = ldexpf((float)(16 + rng_below(&c->rng, 17)), (int)rng_below(&c->rng, 18) - 9) *
+                       (rng_below(&c->rng, 2) ? scale : -scale);
+            else if (kind == 2 && rng_below(&c->rng, 4))
+                x[j] = rng_below(&c->rng, 2) ? 0.0f : -0.0f;
+            else if (kind == 3)
+                x[j] = ldexpf(x[j], -(int)rng_below(&c->rng, 60));
+        }
+        if (kind == 4) { /* the ceil rule turns just above 1.75 */
+            float edge = rng_below(&c->rng, 2) ? 1.75f : nextafterf(1.75f, 2.0f);
+            x[i + rng_below(&c->rng, MX_BLOCK)] = scale * ldexpf(edge, (int)rng_below(&c->rng, 20));
+        }
+        if (c->specials)
+            fill_finite(c, x + i, MX_BLOCK, scale);
+    }
+}
+
+void check_quantize_mxfp8(struct check *c)
+{
+    /* A million blocks in the first pass, fewer in the others. */
+    size_t blocks_a_case = 2000, n_cases = exact(c) ? (c->quick ? 2 : 500) : 5;
+    for (size_t k = 0; k < (c->bench ? 1 : n_cases); k++) {
+        size_t n_blocks = c->bench ? BENCH_LENGTH / MX_BLOCK : k == 0 ? 0 : k == 1 ? 1 : blocks_a_case;
+        size_t n = n_blocks * MX_BLOCK;
+        float *x = NULL;
+        for (int rule = MX_FLOOR; rule <= MX_CEIL; rule++) {
+            begin(c, "n=%zu %s", n, rule == MX_CEIL ? "ceil" : "floor");
+            x = floats(c, INPUT, n);
+            uint8_t *codes = bytes(c, OUTPUT, n), *scales = bytes(c, OUTPUT, n_blocks);
+            if (rule == MX_FLOOR) /* both rules get the same data, which stays where it is */
+                fill_blocks(c, x, n);
+            work(c, 5.0 * (double)n, (double)n);
+            while (next_body(c))
+                CALL(c, quantize_mxfp8)(codes, scales, x, n, rule);
+        }
+    }
+}
+
+void check_dequantize_mxfp8(struct check *c)
+{
+    for (unsigned scale = 0; scale < (c->bench ? 1 : 256); scale++) {
+        size_t n = c->bench ? BENCH_LENGTH : 256;
+        begin(c, "scale byte %u, all codes", scale);
+        uint8_t *codes = bytes(c, INPUT, n), *scales = bytes(c, INPUT, n / MX_BLOCK);
+        float *y = floats(c, OUTPUT, n);
+        for (size_t i = 0; i < n; i++)
+            codes[i] = (uint8_t)i;
+        memset(scales, c->bench ? 120 : (int)scale, n / MX_BLOCK);
+        work(c, 5.0 * (double)n, (double)n);
+        while (next_body(c))
+            CALL(c, dequantize_mxfp8)(y, codes, scales, n);
+        for (size_t i = 0; exact(c) && scale < E8M0_NAN && i < n; i++) {
+            int exponent = (int)(i >> 3 & 15), mantissa = (int)(i & 7);
+            if (exponent == 15 && mantissa == 7)
+                continue;
+            double want = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+            want = (float)(ldexp(want, (int)scale - 127) * (i & 0x80 ? -1.0 : 1.0));
+            if (isfinite(want) && !near(c, "y", i, reference(c, y)[i], want, 0.0))
+                return;
+        }
+    }
+}
