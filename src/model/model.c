@@ -219,7 +219,8 @@ enum status model_sequence_init(struct model *model, struct sequence *sequence, 
     return sequence_init(sequence, &model->layout, &model->pages, model->options.context_max, err);
 }
 
-static enum status check_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
+/* Checks the tokens of all spans, then makes room for them in the caches; where that fails, none has kept any. */
+static enum status admit_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
                                struct error *err)
 {
     uint32_t vocabulary = model->config.vocab_size;
@@ -230,7 +231,14 @@ static enum status check_spans(const struct model *model, const struct model_spa
             if (spans[s].tokens[i] < 0 || (uint32_t)spans[s].tokens[i] >= vocabulary)
                 return error_set(err, STATUS_ARGUMENT, "token %u is %d; the vocabulary has ids 0 to %u", i,
                                  spans[s].tokens[i], vocabulary - 1);
-        TRY(sequence_reserve(spans[s].sequence, spans[s].n_tokens, err));
+    }
+    for (uint32_t s = 0; s < n_spans; s++) {
+        enum status status = sequence_reserve(spans[s].sequence, spans[s].n_tokens, err);
+        if (status == STATUS_OK)
+            continue;
+        for (uint32_t i = 0; i < s; i++)
+            sequence_release(spans[i].sequence);
+        return status;
     }
     return STATUS_OK;
 }
@@ -300,7 +308,7 @@ static struct step next_step(struct model *model, const struct model_span *spans
 enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
                        const struct model_outputs *outputs, struct error *err)
 {
-    TRY(check_spans(model, spans, n_spans, err));
+    TRY(admit_spans(model, spans, n_spans, err));
     for (uint32_t s = 0; outputs->bad_layers && s < n_spans; s++)
         outputs->bad_layers[s] = SOUND;
     struct cursor at = {0};

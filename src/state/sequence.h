@@ -41,6 +41,9 @@ void sequence_reset(struct sequence *sequence);
  * does past length_max and when the pool is empty. */
 NEEDS_CHECK enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error *err);
 
+/* Gives back the pages that were reserved past the length. */
+void sequence_release(struct sequence *sequence);
+
 /* The latent row of a position in full-attention layer `m`. */
 static inline char *sequence_latent(const struct sequence *s, uint32_t m, uint32_t position)
 {
