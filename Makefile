@@ -17,7 +17,7 @@ FLAGS_cover := -O1 --coverage
 FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 FLAGS_lint := -Werror
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
-	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
+	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Iinclude -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
 LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
