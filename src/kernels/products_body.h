@@ -198,19 +198,21 @@ INLINE void dots_one(float *y, const float *x, const struct rows *rows, size_t n
     }
 }
 
-/* The same for MXFP4. The input is brought into the order of the codes, which costs one shuffle for all rows. */
-INLINE void dots_one_mxfp4(float *y, const float *x, const struct rows *rows, size_t n_rows, size_t columns)
+/* The same for MXFP4 and `tokens` tokens. The inputs are brought into the order of the codes, a shuffle for all rows. */
+INLINE void dots_few_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                           const int tokens)
 {
     size_t n_blocks = columns / MX_BLOCK;
     for (size_t r = 0; r < n_rows; r += DOT_STREAMS) {
         size_t left = n_rows - r < DOT_STREAMS ? n_rows - r : DOT_STREAMS;
         const uint8_t *codes[DOT_STREAMS];
-        v16 sum[DOT_STREAMS];
+        v16 sum[MXFP4_TOKENS][DOT_STREAMS];
         float scales[DOT_STREAMS][SCALES], sums[DOT_STREAMS];
-        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++) {
+        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
             codes[o] = (const uint8_t *)row_at(rows, r + (o < left ? o : left - 1));
-            sum[o] = v16_zero();
-        }
+        UNROLL for (int t = 0; t < tokens; t++)
+            UNROLL for (int o = 0; o < DOT_STREAMS; o++)
+                sum[t][o] = v16_zero();
         for (size_t first = 0; first < n_blocks; first += SCALES) {
             size_t n = n_blocks - first < SCALES ? n_blocks - first : SCALES;
             for (size_t o = 0; o < DOT_STREAMS; o++) {
@@ -218,20 +220,27 @@ INLINE void dots_one_mxfp4(float *y, const float *x, const struct rows *rows, si
                 v16_store(scales[o], e8m0_lanes(rows->scales + row * n_blocks + first, n));
             }
             for (size_t b = 0; b < n; b++) {
-                const float *input = x + (first + b) * MX_BLOCK;
-                size_t at = (first + b) * (MX_BLOCK / 2);
-                v16 low = v16_to_mxfp4_order(v16_load(input)), high = v16_to_mxfp4_order(v16_load(input + 16));
+                size_t at = (first + b) * MX_BLOCK;
+                v16 low[MXFP4_TOKENS], high[MXFP4_TOKENS];
+                UNROLL for (int t = 0; t < tokens; t++) {
+                    low[t] = v16_to_mxfp4_order(v16_load(x[t] + at));
+                    high[t] = v16_to_mxfp4_order(v16_load(x[t] + at + 16));
+                }
                 UNROLL for (int o = 0; o < DOT_STREAMS; o++) {
                     mxfp4_table table = mxfp4_scaled(scales[o][b]);
-                    sum[o] = v16_fma(low, v16_load_mxfp4(codes[o] + at, table), sum[o]);
-                    sum[o] = v16_fma(high, v16_load_mxfp4(codes[o] + at + 8, table), sum[o]);
+                    v16 weight = v16_load_mxfp4(codes[o] + at / 2, table);
+                    v16 weight2 = v16_load_mxfp4(codes[o] + at / 2 + 8, table);
+                    UNROLL for (int t = 0; t < tokens; t++)
+                        sum[t][o] = v16_fma(high[t], weight2, v16_fma(low[t], weight, sum[t][o]));
                 }
             }
         }
-        UNROLL for (int o = 0; o < DOT_STREAMS; o++)
-            sum[o] = v16_from_mxfp4_order(sum[o]);
-        sum_each(sums, sum, DOT_STREAMS);
-        memcpy(y + r, sums, left * sizeof *sums);
+        UNROLL for (int t = 0; t < tokens; t++) {
+            UNROLL for (int o = 0; o < DOT_STREAMS; o++)
+                sum[t][o] = v16_from_mxfp4_order(sum[t][o]);
+            sum_each(sums, sum[t], DOT_STREAMS);
+            memcpy(y[t] + r, sums, left * sizeof *sums);
+        }
     }
 }
 
@@ -240,9 +249,13 @@ INLINE void dots(float *const *y, const float *const *x, const struct rows *rows
 {
     if (n_tokens == 1) {
         if (dtype == DTYPE_MXFP4)
-            dots_one_mxfp4(y[0], x[0], rows, n_rows, columns);
+            dots_few_mxfp4(y, x, rows, n_rows, columns, 1);
         else
             dots_one(y[0], x[0], rows, n_rows, columns, dtype);
+        return;
+    }
+    if (dtype == DTYPE_MXFP4 && n_tokens <= MXFP4_TOKENS) {
+        dots_few_mxfp4(y, x, rows, n_rows, columns, MXFP4_TOKENS);
         return;
     }
     for (size_t t = 0; t < n_tokens; t += GROUP_TOKENS) {
