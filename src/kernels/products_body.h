@@ -169,16 +169,30 @@ INLINE void dots_group(float *const *y, const float *const *x, const struct rows
     }
 }
 
-/* dots for one token: no panel, DOT_STREAMS rows at once straight from memory. */
+/* For few tokens the rows are split into DOT_STREAMS parts that are read side by side, each from its first row to its last:
+ * every stream then runs straight through memory, which the hardware's prefetch follows across the ends of rows. */
+INLINE size_t stream_rows(size_t n_rows)
+{
+    return (n_rows + DOT_STREAMS - 1) / DOT_STREAMS;
+}
+
+/* Row r of part o; where parts hold too many rows, the last row again. */
+INLINE size_t stream_row(size_t o, size_t r, size_t part, size_t n_rows)
+{
+    size_t row = o * part + r;
+    return row < n_rows ? row : n_rows - 1;
+}
+
+/* dots for one token: no panel, straight from memory. */
 INLINE void dots_one(float *y, const float *x, const struct rows *rows, size_t n_rows, size_t columns,
                      const enum dtype dtype)
 {
-    for (size_t r = 0; r < n_rows; r += DOT_STREAMS) {
-        size_t left = n_rows - r < DOT_STREAMS ? n_rows - r : DOT_STREAMS;
+    size_t part = stream_rows(n_rows);
+    for (size_t r = 0; r < part; r++) {
         const char *row[DOT_STREAMS];
         v16 sum[DOT_STREAMS];
         UNROLL for (size_t o = 0; o < DOT_STREAMS; o++) {
-            row[o] = row_at(rows, r + (o < left ? o : left - 1));
+            row[o] = row_at(rows, stream_row(o, r, part, n_rows));
             sum[o] = v16_zero();
         }
         size_t i = 0;
@@ -194,7 +208,8 @@ INLINE void dots_one(float *y, const float *x, const struct rows *rows, size_t n
         }
         float sums[DOT_STREAMS];
         sum_each(sums, sum, DOT_STREAMS);
-        memcpy(y + r, sums, left * sizeof *sums);
+        for (size_t o = 0; o < DOT_STREAMS; o++)
+            y[stream_row(o, r, part, n_rows)] = sums[o];
     }
 }
 
@@ -203,20 +218,20 @@ INLINE void dots_few_mxfp4(float *const *y, const float *const *x, const struct 
                            const int tokens)
 {
     size_t n_blocks = columns / MX_BLOCK;
-    for (size_t r = 0; r < n_rows; r += DOT_STREAMS) {
-        size_t left = n_rows - r < DOT_STREAMS ? n_rows - r : DOT_STREAMS;
+    size_t part = stream_rows(n_rows);
+    for (size_t r = 0; r < part; r++) {
         const uint8_t *codes[DOT_STREAMS];
         v16 sum[MXFP4_TOKENS][DOT_STREAMS];
         float scales[DOT_STREAMS][SCALES], sums[DOT_STREAMS];
         UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
-            codes[o] = (const uint8_t *)row_at(rows, r + (o < left ? o : left - 1));
+            codes[o] = (const uint8_t *)row_at(rows, stream_row(o, r, part, n_rows));
         UNROLL for (int t = 0; t < tokens; t++)
             UNROLL for (int o = 0; o < DOT_STREAMS; o++)
                 sum[t][o] = v16_zero();
         for (size_t first = 0; first < n_blocks; first += SCALES) {
             size_t n = n_blocks - first < SCALES ? n_blocks - first : SCALES;
             for (size_t o = 0; o < DOT_STREAMS; o++) {
-                size_t row = r + (o < left ? o : left - 1);
+                size_t row = stream_row(o, r, part, n_rows);
                 v16_store(scales[o], e8m0_lanes(rows->scales + row * n_blocks + first, n));
             }
             for (size_t b = 0; b < n; b++) {
@@ -239,7 +254,8 @@ INLINE void dots_few_mxfp4(float *const *y, const float *const *x, const struct 
             UNROLL for (int o = 0; o < DOT_STREAMS; o++)
                 sum[t][o] = v16_from_mxfp4_order(sum[t][o]);
             sum_each(sums, sum[t], DOT_STREAMS);
-            memcpy(y[t] + r, sums, left * sizeof *sums);
+            for (size_t o = 0; o < DOT_STREAMS; o++)
+                y[t][stream_row(o, r, part, n_rows)] = sums[o];
         }
     }
 }
