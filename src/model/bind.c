@@ -34,6 +34,19 @@ const struct tensor *bind_find(const struct binder *binder, const char *name)
     return find_suffixed(binder, name, "");
 }
 
+static enum status see(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
+                       uint32_t columns, struct error *err)
+{
+    return binder->see(binder->see_context, &(struct wanted){binder->prefix, name, kind, rows, columns}, err);
+}
+
+static enum status see_matrix(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
+                              uint32_t columns, struct matrix *out, struct error *err)
+{
+    *out = (struct matrix){.rows = rows, .columns = columns, .dtype = DTYPE_BF16};
+    return see(binder, name, kind, rows, columns, err);
+}
+
 /* ---- sentences ---- */
 
 enum { SHAPE_BYTES = 120 };
@@ -132,6 +145,8 @@ static enum status find_vector(struct binder *binder, const char *name, uint32_t
 
 enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_VECTOR, n, 1, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, false, &tensor, &dtype, err));
@@ -144,6 +159,8 @@ enum status bind_vector(struct binder *binder, const char *name, uint32_t n, con
 
 enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_RATES, n, 1, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, true, &tensor, &dtype, err));
@@ -157,6 +174,8 @@ enum status bind_rates(struct binder *binder, const char *name, uint32_t n, cons
 enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps, const float **out,
                              struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_CONVOLUTION, channels, taps, err);
     char expected[SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, 1, %u]", channels, taps);
@@ -178,6 +197,8 @@ enum status bind_convolution(struct binder *binder, const char *name, uint32_t c
 
 enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out, struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_DEPTH_QUERY, n, 1, err);
     static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"}, {"_norm.weight", ".norm_weight"}};
     const struct tensor *tensors[2];
     enum dtype dtypes[2];
@@ -202,6 +223,8 @@ static bool has_shape(const struct tensor *tensor, uint32_t rows, uint32_t colum
 enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
                               struct matrix *out, struct error *err)
 {
+    if (binder->see)
+        return see_matrix(binder, name, WANTED_PLAIN_MATRIX, rows, columns, out, err);
     char expected[SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, %u]", rows, columns);
@@ -250,6 +273,8 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
 enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns, struct matrix *out,
                         struct error *err)
 {
+    if (binder->see)
+        return see_matrix(binder, name, WANTED_MATRIX, rows, columns, out, err);
     const struct tensor *packed = find_suffixed(binder, name, ".weight_packed");
     if (!packed)
         return bind_plain_matrix(binder, name, rows, columns, out, err);
