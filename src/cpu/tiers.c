@@ -1,7 +1,11 @@
 #include "cpu/tiers.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const struct {
     const char *name;
@@ -13,11 +17,20 @@ static const struct {
     [TIER_NEON] = {"neon", 1u << TIER_REF | 1u << TIER_NEON},
 };
 
+#if defined(__x86_64__)
+/* clang 14 does not know the name "f16c". That the system saves the registers is known from AVX2. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
 unsigned tiers_found(void)
 {
     unsigned found = 1u << TIER_REF;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         found |= 1u << TIER_AVX2;
     if (found & 1u << TIER_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))

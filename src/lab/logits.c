@@ -112,7 +112,8 @@ static enum status feed(struct logits_command *c, struct model *model, struct se
     for (uint32_t done = 0; done < n;) {
         uint32_t part = n - done < WRITE_ROWS ? n - done : WRITE_ROWS;
         struct model_span span = {sequence, c->tokens + first + done, part, 0};
-        struct model_outputs outputs = {rows, NULL, c->select ? write_selected : NULL, c->select};
+        struct model_outputs outputs = {
+            .logits = rows, .selected = c->select ? write_selected : NULL, .selected_context = c->select};
         TRY(model_step(model, &span, 1, &outputs, err));
         if (fwrite(rows, vocabulary * sizeof(float), part, c->out) != part)
             return error_set(err, STATUS_IO, "%s: cannot write the logits; is the disk full?", c->out_path);

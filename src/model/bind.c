@@ -65,15 +65,17 @@ static enum status wrong_tensor(const struct tensor *tensor, const char *expecte
 {
     char found[SHAPE_BYTES];
     describe(found, tensor);
-    return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %s, found %s", tensor->file, tensor->name, expected, found);
+    return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %s, found %s", tensor->file, tensor->name,
+                     expected, found);
 }
 
-static enum status missing_tensor(const struct binder *binder, const char *name, const char *suffix, const char *expected,
-                                  struct error *err)
+static enum status missing_tensor(const struct binder *binder, const char *name, const char *suffix,
+                                  const char *expected, struct error *err)
 {
     char full[BIND_NAME_BYTES];
     join(full, binder, name, suffix);
-    return error_set(err, STATUS_NOT_FOUND, "tensor %s: expected %s, found no tensor of that name in the checkpoint", full,
+    return error_set(err, STATUS_NOT_FOUND,
+                     "tensor %s: expected %s, found no tensor of that name in the checkpoint", full,
                      expected);
 }
 
@@ -143,7 +145,8 @@ static enum status find_vector(struct binder *binder, const char *name, uint32_t
     return STATUS_OK;
 }
 
-enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
+enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
+                        struct error *err)
 {
     if (binder->see)
         return see(binder, name, WANTED_VECTOR, n, 1, err);
@@ -157,7 +160,8 @@ enum status bind_vector(struct binder *binder, const char *name, uint32_t n, con
     return STATUS_OK;
 }
 
-enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
+enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out,
+                       struct error *err)
 {
     if (binder->see)
         return see(binder, name, WANTED_RATES, n, 1, err);
@@ -171,8 +175,8 @@ enum status bind_rates(struct binder *binder, const char *name, uint32_t n, cons
     return STATUS_OK;
 }
 
-enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps, const float **out,
-                             struct error *err)
+enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps,
+                             const float **out, struct error *err)
 {
     if (binder->see)
         return see(binder, name, WANTED_CONVOLUTION, channels, taps, err);
@@ -195,16 +199,19 @@ enum status bind_convolution(struct binder *binder, const char *name, uint32_t c
     return STATUS_OK;
 }
 
-enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out, struct error *err)
+enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out,
+                             struct error *err)
 {
+    static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"},
+                                               {"_norm.weight", ".norm_weight"}};
     if (binder->see)
         return see(binder, name, WANTED_DEPTH_QUERY, n, 1, err);
-    static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"}, {"_norm.weight", ".norm_weight"}};
     const struct tensor *tensors[2];
     enum dtype dtypes[2];
     for (int i = 0; i < 2; i++) {
         char part[BIND_NAME_BYTES];
-        bool published = find_suffixed(binder, name, suffixes[i][0]) || !find_suffixed(binder, name, suffixes[i][1]);
+        bool published =
+            find_suffixed(binder, name, suffixes[i][0]) || !find_suffixed(binder, name, suffixes[i][1]);
         snprintf(part, sizeof part, "%s%s", name, suffixes[i][published ? 0 : 1]);
         TRY(find_vector(binder, part, n, false, &tensors[i], &dtypes[i], err));
     }
@@ -245,17 +252,18 @@ static enum status refuse_nan_scales(const struct tensor *scales, struct error *
     if (!nan)
         return STATUS_OK;
     uint64_t at = (uint64_t)(nan - bytes);
-    return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected scale bytes 0 to 254, found 255 (NaN) in row %llu, block %llu",
+    return error_set(err, STATUS_FORMAT,
+                     "%s: tensor %s: expected scale bytes 0 to 254, found 255 (NaN) in row %llu, block %llu",
                      scales->file, scales->name, (unsigned long long)(at / scales->shape[1]),
                      (unsigned long long)(at % scales->shape[1]));
 }
 
-static enum status bind_packed(struct binder *binder, const char *name, const struct tensor *packed, uint32_t rows,
-                               uint32_t columns, struct matrix *out, struct error *err)
+static enum status bind_packed(struct binder *binder, const char *name, const struct tensor *packed,
+                               uint32_t rows, uint32_t columns, struct matrix *out, struct error *err)
 {
     char expected[SHAPE_BYTES];
-    snprintf(expected, sizeof expected, "U8 [%u, %u], the codes of [%u, %u] with columns in blocks of %d", rows, columns / 2,
-             rows, columns, MX_BLOCK);
+    snprintf(expected, sizeof expected, "U8 [%u, %u], the codes of [%u, %u] with columns in blocks of %d",
+             rows, columns / 2, rows, columns, MX_BLOCK);
     if (packed->stored != STORED_U8 || !has_shape(packed, rows, columns / 2) || columns % MX_BLOCK)
         return wrong_tensor(packed, expected, err);
     snprintf(expected, sizeof expected, "U8 [%u, %u]", rows, columns / MX_BLOCK);
@@ -270,8 +278,8 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
     return STATUS_OK;
 }
 
-enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns, struct matrix *out,
-                        struct error *err)
+enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
+                        struct matrix *out, struct error *err)
 {
     if (binder->see)
         return see_matrix(binder, name, WANTED_MATRIX, rows, columns, out, err);
@@ -280,7 +288,7 @@ enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, 
         return bind_plain_matrix(binder, name, rows, columns, out, err);
     const struct tensor *plain = find_suffixed(binder, name, ".weight");
     if (plain)
-        return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected this or %s, found both", packed->file, packed->name,
-                         plain->name);
+        return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected this or %s, found both", packed->file,
+                         packed->name, plain->name);
     return bind_packed(binder, name, packed, rows, columns, out, err);
 }

@@ -1,5 +1,6 @@
-/* Binding one tensor: found by name, checked against the wanted shape, viewed (matrix) or widened to float32 (vector).
- * It knows no layers; params.c says what is wanted. Every failure names file, tensor, expected and found. */
+/* Binding one tensor: found by name, checked against the wanted shape, viewed (matrix) or widened to float32
+ * (vector). It knows no layers; params.c says what is wanted. Every failure names file, tensor, expected and
+ * found. */
 #ifndef DAY0_MODEL_BIND_H
 #define DAY0_MODEL_BIND_H
 
@@ -36,8 +37,8 @@ struct indexer_params;
 
 struct binder {
     const struct checkpoint *checkpoint;
-    struct arena *arena;  /* takes the vectors */
-    uint64_t elements;    /* bound so far */
+    struct arena *arena;          /* takes the vectors */
+    uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
     /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and gives a
      * matrix of that shape without data. `indexers` [n_layers] are then the sizes of the indexers. */
@@ -52,14 +53,14 @@ void bind_prefix(struct binder *binder, const char *format, ...) __attribute__((
 /* The tensor prefix + name, or NULL. */
 const struct tensor *bind_find(const struct binder *binder, const char *name);
 
-/* [rows][columns] of F32, BF16 or F16 named NAME.weight, or MXFP4 named NAME.weight_packed with NAME.weight_scale. Which of
- * them is seen in the tensors, never in the config's list of exceptions. */
+/* [rows][columns] of F32, BF16 or F16 named NAME.weight, or MXFP4 named NAME.weight_packed with
+ * NAME.weight_scale. Which of them is seen in the tensors, never in the config's list of exceptions. */
 NEEDS_CHECK enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
                                     struct matrix *out, struct error *err);
 
 /* As bind_matrix, but never packed. */
-NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
-                                          struct matrix *out, struct error *err);
+NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows,
+                                          uint32_t columns, struct matrix *out, struct error *err);
 
 /* `n` values along one axis; other axes have length 1. */
 NEEDS_CHECK enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
@@ -70,11 +71,11 @@ NEEDS_CHECK enum status bind_rates(struct binder *binder, const char *name, uint
                                    struct error *err);
 
 /* A depthwise convolution [channels][1][taps] or [channels][taps], turned to [taps][channels]. */
-NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps,
-                                         const float **out, struct error *err);
+NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels,
+                                         uint32_t taps, const float **out, struct error *err);
 
-/* out[i] = query[i] * norm[i], n values each: NAME_proj.weight and NAME_norm.weight, also spelled NAME.proj_weight and
- * NAME.norm_weight. */
+/* out[i] = query[i] * norm[i], n values each: NAME_proj.weight and NAME_norm.weight, also spelled
+ * NAME.proj_weight and NAME.norm_weight. */
 NEEDS_CHECK enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out,
                                          struct error *err);
 

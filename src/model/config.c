@@ -1,24 +1,24 @@
 #include "model/config.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "model/config_attention.h"
+#include "model/config_parts.h"
 #include "model/config_reader.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
-/* Keys that published configs carry and that change nothing here: positions are not rotated in this family (mla_use_nope),
- * the element type is each tensor's own, the rest is for training or for the vision part. */
+/* Keys that published configs carry and that change nothing here: positions are not rotated in this family
+ * (mla_use_nope), the element type is each tensor's own, the rest is for training or for the vision part. */
 static const char *const ignored_keys[] = {
     "_name_or_path", "attention_dropout", "auto_map", "chunk_size_feed_forward", "dtype", "head_dim",
-    "id2label", "ignore_index", "initializer_range", "is_encoder_decoder", "label2id", "max_position_embeddings",
-    "media_placeholder_token_id", "model_max_length", "model_type", "num_nextn_predict_layers", "output_attentions",
-    "output_hidden_states", "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "rope_parameters",
-    "rope_scaling", "rope_theta", "torch_dtype", "transformers_version", "use_cache", "vision_config",
+    "id2label", "ignore_index", "initializer_range", "is_encoder_decoder", "label2id",
+    "max_position_embeddings", "media_placeholder_token_id", "model_max_length", "model_type",
+    "num_nextn_predict_layers", "output_attentions", "output_hidden_states", "pad_token_id",
+    "pretraining_tp", "problem_type", "return_dict", "rope_parameters", "rope_scaling", "rope_theta",
+    "torch_dtype", "transformers_version", "use_cache", "vision_config",
 };
 
 enum field_kind { FIELD_COUNT, FIELD_NUMBER, FIELD_FLAG };
@@ -31,9 +31,11 @@ struct field {
     size_t offset;
 };
 
-#define COUNT(key, required, min, max, member) {key, FIELD_COUNT, required, min, max, offsetof(struct config, member)}
-#define NUMBER(key, min, max, member) {key, FIELD_NUMBER, false, min, max, offsetof(struct config, member)}
-#define FLAG(key, member) {key, FIELD_FLAG, false, 0, 1, offsetof(struct config, member)}
+#define FIELD(key, kind, required, min, max, member) \
+    {key, kind, required, min, max, offsetof(struct config, member)}
+#define COUNT(key, required, min, max, member) FIELD(key, FIELD_COUNT, required, min, max, member)
+#define NUMBER(key, min, max, member) FIELD(key, FIELD_NUMBER, false, min, max, member)
+#define FLAG(key, member) FIELD(key, FIELD_FLAG, false, 0, 1, member)
 
 static const struct field text_fields[] = {
     COUNT("vocab_size", true, 1, CONFIG_WIDTH_MAX, vocab_size),
@@ -95,7 +97,8 @@ static enum status read_fields(struct config *config, struct config_reader *text
             TRY(config_reader_require(text, field->key, err));
         switch (field->kind) {
         case FIELD_COUNT:
-            TRY(config_reader_count(text, field->key, (uint32_t)field->min, (uint32_t)field->max, place, err));
+            TRY(config_reader_count(text, field->key, (uint32_t)field->min, (uint32_t)field->max, place,
+                                    err));
             break;
         case FIELD_NUMBER:
             TRY(config_reader_number(text, field->key, field->min, field->max, place, err));
@@ -124,10 +127,12 @@ static enum status refuse_foreign(const struct config *config, struct config_rea
     TRY(config_reader_word(text, "topk_method", topk_methods, 1, &method, err));
     TRY(config_reader_count(text, "num_key_value_heads", 0, UINT32_MAX, &key_heads, err));
     if (key_heads != config->n_heads)
-        return config_reader_refuse(text, "num_key_value_heads", STATUS_UNSUPPORTED, "the same as num_attention_heads", err);
+        return config_reader_refuse(text, "num_key_value_heads", STATUS_UNSUPPORTED,
+                                    "the same as num_attention_heads", err);
     TRY(config_reader_flag(text, "use_grouped_topk", &grouped, err));
     if (!grouped && config->n_expert_groups > 1)
-        return config_reader_refuse(text, "use_grouped_topk", STATUS_UNSUPPORTED, "true, as num_expert_group is above 1", err);
+        return config_reader_refuse(text, "use_grouped_topk", STATUS_UNSUPPORTED,
+                                    "true, as num_expert_group is above 1", err);
     return STATUS_OK;
 }
 
@@ -151,18 +156,22 @@ static enum status check_experts(struct config *config, struct config_reader *te
     if (!config->n_experts)
         return STATUS_OK;
     if (!config->n_experts_per_token)
-        return error_set(err, STATUS_FORMAT, "%snum_experts_per_token: expected a value, found none", text->path);
+        return error_set(err, STATUS_FORMAT, "%snum_experts_per_token: expected a value, found none",
+                         text->path);
     TRY(config_reader_require(text, "moe_intermediate_size", err));
     if (config->n_groups_used > config->n_expert_groups)
-        return error_set(err, STATUS_FORMAT, "%stopk_group: expected at most num_expert_group %u, found %u", text->path,
-                         config->n_expert_groups, config->n_groups_used);
+        return error_set(err, STATUS_FORMAT, "%stopk_group: expected at most num_expert_group %u, found %u",
+                         text->path, config->n_expert_groups, config->n_groups_used);
     if (config->n_experts % config->n_expert_groups)
-        return error_set(err, STATUS_FORMAT, "%snum_expert_group: expected a divisor of num_experts %u, found %u", text->path,
+        return error_set(err, STATUS_FORMAT,
+                         "%snum_expert_group: expected a divisor of num_experts %u, found %u", text->path,
                          config->n_experts, config->n_expert_groups);
     uint32_t available = config->n_experts / config->n_expert_groups * config->n_groups_used;
     if (config->n_experts_per_token > available)
-        return error_set(err, STATUS_FORMAT, "%snum_experts_per_token: expected at most %u, the experts of topk_group groups, "
-                         "found %u", text->path, available, config->n_experts_per_token);
+        return error_set(err, STATUS_FORMAT,
+                         "%snum_experts_per_token: expected at most %u, the experts of topk_group groups, "
+                         "found %u",
+                         text->path, available, config->n_experts_per_token);
     return STATUS_OK;
 }
 
@@ -184,15 +193,15 @@ static enum status check_widths(const struct config *config, const char *path, s
     };
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         if (widths[i].width > CONFIG_WIDTH_MAX)
-            return error_set(err, STATUS_FORMAT, "%s%s: expected at most %d, found %llu", path, widths[i].what,
-                             CONFIG_WIDTH_MAX, (unsigned long long)widths[i].width);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected at most %d, found %llu", path,
+                             widths[i].what, CONFIG_WIDTH_MAX, (unsigned long long)widths[i].width);
     return STATUS_OK;
 }
 
-/* ---- tokens, names, quantization: these stand in text_config, beside it, or in both ---- */
+/* ---- tokens and names: these stand in text_config, beside it, or in both ---- */
 
-static enum status add_stop_token(struct config *config, const struct config_reader *reader, const json_t *value,
-                                  struct error *err)
+static enum status add_stop_token(struct config *config, const struct config_reader *reader,
+                                  const json_t *value, struct error *err)
 {
     json_int_t token = json_integer_value(value);
     if (!json_is_integer(value) || token < 0 || token >= config->vocab_size)
@@ -201,7 +210,8 @@ static enum status add_stop_token(struct config *config, const struct config_rea
         if (config->stop_tokens[i] == token)
             return STATUS_OK;
     if (config->n_stop_tokens == CONFIG_STOP_TOKENS_MAX)
-        return config_reader_refuse(reader, "eos_token_id", STATUS_FORMAT, "at most 8 different token ids", err);
+        return config_reader_refuse(reader, "eos_token_id", STATUS_FORMAT, "at most 8 different token ids",
+                                    err);
     config->stop_tokens[config->n_stop_tokens++] = (int32_t)token;
     return STATUS_OK;
 }
@@ -226,7 +236,8 @@ static enum status read_tied(struct config *config, struct sections *sections, s
     config->tie_word_embeddings = above;
     TRY(config_reader_flag(&sections->text, "tie_word_embeddings", &config->tie_word_embeddings, err));
     if (config_reader_get(&sections->top, "tie_word_embeddings") && above != config->tie_word_embeddings)
-        return config_reader_refuse(&sections->top, "tie_word_embeddings", STATUS_FORMAT, "the same as in text_config", err);
+        return config_reader_refuse(&sections->top, "tie_word_embeddings", STATUS_FORMAT,
+                                    "the same as in text_config", err);
     return STATUS_OK;
 }
 
@@ -237,73 +248,18 @@ static enum status read_architecture(struct config *config, struct config_reader
         return STATUS_OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name || strlen(name) >= CONFIG_KEY_BYTES)
-        return config_reader_refuse(reader, "architectures", STATUS_FORMAT, "a list with a name of at most 63 bytes", err);
+        return config_reader_refuse(reader, "architectures", STATUS_FORMAT,
+                                    "a list with a name of at most 63 bytes", err);
     memset(config->architecture, 0, sizeof config->architecture);
     memcpy(config->architecture, name, strlen(name));
     return STATUS_OK;
-}
-
-static enum status check_group(const char *name, json_t *group, const char *path, struct error *err)
-{
-    static const char *const formats[] = {"mxfp4-pack-quantized"}, *const types[] = {"float"};
-    char group_path[2 * CONFIG_KEY_BYTES];
-    struct config_reader reader = {0}, weights = {0};
-    json_t *object = NULL;
-    uint32_t chosen, bits = 4, group_size = 32;
-    snprintf(group_path, sizeof group_path, "%squantization_config.%.40s.", path, name);
-    enum status status = config_reader_init(&reader, group, group_path, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&reader, "format", formats, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_object(&reader, "weights", &object, err);
-    if (status == STATUS_OK)
-        status = config_reader_init(&weights, object, group_path, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&weights, "type", types, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_count(&weights, "num_bits", 4, 4, &bits, err);
-    if (status == STATUS_OK)
-        status = config_reader_count(&weights, "group_size", 32, 32, &group_size, err);
-    config_reader_fini(&weights);
-    config_reader_fini(&reader);
-    return status;
-}
-
-/* The method is checked, the rest is left alone: which tensors are packed is seen in the tensors. The list of exceptions
- * (`ignore`) of the published models does not name all tensors that are stored unpacked. */
-static enum status check_quantization(struct config_reader *reader, struct error *err)
-{
-    static const char *const methods[] = {"compressed-tensors"}, *const formats[] = {"mxfp4-pack-quantized"};
-    char path[CONFIG_KEY_BYTES];
-    struct config_reader quantization;
-    json_t *object, *groups = NULL, *group;
-    const char *name;
-    uint32_t chosen;
-    TRY(config_reader_object(reader, "quantization_config", &object, err));
-    if (!object)
-        return STATUS_OK;
-    snprintf(path, sizeof path, "%squantization_config.", reader->path);
-    TRY(config_reader_init(&quantization, object, path, err));
-    enum status status = config_reader_require(&quantization, "quant_method", err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&quantization, "quant_method", methods, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_word(&quantization, "format", formats, 1, &chosen, err);
-    if (status == STATUS_OK)
-        status = config_reader_object(&quantization, "config_groups", &groups, err);
-    json_object_foreach(groups, name, group) {
-        if (status == STATUS_OK)
-            status = check_group(name, group, reader->path, err);
-    }
-    config_reader_fini(&quantization);
-    return status;
 }
 
 /* ---- the whole ---- */
 
 static enum status open_sections(struct sections *sections, json_t *root, struct error *err)
 {
-    json_t *text = json_object_get(root, "text_config"), *linear, *dsa, *dsa_above;
+    json_t *text = json_object_get(root, "text_config"), *linear, *dsa;
     bool nested = text && !json_is_null(text);
     TRY(config_reader_init(&sections->top, nested ? root : NULL, "", err));
     if (nested)
@@ -312,16 +268,14 @@ static enum status open_sections(struct sections *sections, json_t *root, struct
     config_reader_get(&sections->text, "text_config");
     TRY(config_reader_object(&sections->text, "linear_attn_config", &linear, err));
     if (!linear)
-        return error_set(err, STATUS_UNSUPPORTED, "%slinear_attn_config: expected the config of a Kimi Linear, Kimi K3 or Kimi "
-                         "K3.1 model, found none", sections->text.path);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%slinear_attn_config: expected the config of a Kimi Linear, Kimi K3 or Kimi "
+                         "K3.1 model, found none",
+                         sections->text.path);
     TRY(config_reader_init(&sections->linear, linear,
                            nested ? "text_config.linear_attn_config." : "linear_attn_config.", err));
     TRY(config_reader_object(&sections->text, "dsa_config", &dsa, err));
-    TRY(config_reader_object(&sections->top, "dsa_config", &dsa_above, err));
-    if (dsa && dsa_above)
-        return error_set(err, STATUS_FORMAT, "dsa_config: expected once, found in text_config and beside it");
-    return config_reader_init(&sections->dsa, dsa ? dsa : dsa_above,
-                              dsa && nested ? "text_config.dsa_config." : "dsa_config.", err);
+    return config_reader_init(&sections->dsa, dsa, nested ? "text_config.dsa_config." : "dsa_config.", err);
 }
 
 static void close_sections(struct sections *sections)
@@ -343,10 +297,11 @@ static enum status read_sections(struct config *config, struct sections *section
     TRY(config_read_indexer(config, &sections->dsa, &sections->text, err));
     TRY(check_widths(config, sections->text.path, err));
     TRY(read_tied(config, sections, err));
-    for (int i = 0; i < 2; i++) { /* what stands beside text_config was written for the whole model, so it has the last word */
+    /* What stands beside text_config was written for the whole model, so it has the last word. */
+    for (int i = 0; i < 2; i++) {
         TRY(read_tokens(config, both[i], err));
         TRY(read_architecture(config, both[i], err));
-        TRY(check_quantization(both[i], err));
+        TRY(config_check_quantization(both[i], err));
         for (size_t k = 0; k < sizeof ignored_keys / sizeof *ignored_keys; k++)
             config_reader_get(both[i], ignored_keys[k]);
     }
@@ -360,15 +315,17 @@ static enum status judge_unknown(struct config *config, const struct sections *s
     config_reader_unknown(&sections->dsa, config);
     config_reader_unknown(&sections->linear, config);
     if (config->n_unknown_keys && !(options && options->accept_unknown))
-        return error_set(err, STATUS_UNSUPPORTED, "%s: expected a key that day0 knows, as this one may change what the model "
-                         "computes; --accept-unknown runs without it", config->unknown_keys[0]);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: expected a key that day0 knows, as this one may change what the model "
+                         "computes; --accept-unknown runs without it",
+                         config->unknown_keys[0]);
     config_reader_unknown(&sections->text, config);
     config_reader_unknown(&sections->top, config);
     return STATUS_OK;
 }
 
-enum status config_parse(struct config *config, const char *text, size_t bytes, const struct config_options *options,
-                         struct error *err)
+enum status config_parse(struct config *config, const char *text, size_t bytes,
+                         const struct config_options *options, struct error *err)
 {
     struct sections sections = {0};
     json_error_t where;

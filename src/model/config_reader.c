@@ -1,13 +1,13 @@
 #include "model/config_reader.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FOUND_BYTES = 80, EXPECTED_BYTES = 160 };
 
-enum status config_reader_init(struct config_reader *reader, json_t *object, const char *path, struct error *err)
+enum status config_reader_init(struct config_reader *reader, json_t *object, const char *path,
+                               struct error *err)
 {
     *reader = (struct config_reader){object, json_object(), path};
     return reader->known ? STATUS_OK : error_set(err, STATUS_MEMORY, "cannot allocate a list of config keys");
@@ -51,8 +51,8 @@ enum status config_reader_require(const struct config_reader *reader, const char
     return STATUS_OK;
 }
 
-enum status config_reader_count(struct config_reader *reader, const char *key, uint32_t min, uint32_t max, uint32_t *out,
-                                struct error *err)
+enum status config_reader_count(struct config_reader *reader, const char *key, uint32_t min, uint32_t max,
+                                uint32_t *out, struct error *err)
 {
     json_t *value = config_reader_get(reader, key);
     if (!value)
@@ -66,19 +66,19 @@ enum status config_reader_count(struct config_reader *reader, const char *key, u
     return STATUS_OK;
 }
 
-enum status config_reader_number(struct config_reader *reader, const char *key, float min, float max, float *out,
-                                 struct error *err)
+enum status config_reader_number(struct config_reader *reader, const char *key, float min, float max,
+                                 float *out, struct error *err)
 {
     json_t *value = config_reader_get(reader, key);
     if (!value)
         return STATUS_OK;
-    float number = (float)json_number_value(value);
-    if (!json_is_number(value) || !(number >= min && number <= max)) {
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !((double)min <= number && number <= (double)max)) {
         char expected[EXPECTED_BYTES];
         snprintf(expected, sizeof expected, "a number from %g to %g", (double)min, (double)max);
         return config_reader_refuse(reader, key, STATUS_FORMAT, expected, err);
     }
-    *out = number;
+    *out = (float)number;
     return STATUS_OK;
 }
 
@@ -93,8 +93,8 @@ enum status config_reader_flag(struct config_reader *reader, const char *key, bo
     return STATUS_OK;
 }
 
-enum status config_reader_word(struct config_reader *reader, const char *key, const char *const *words, uint32_t n_words,
-                               uint32_t *out, struct error *err)
+enum status config_reader_word(struct config_reader *reader, const char *key, const char *const *words,
+                               uint32_t n_words, uint32_t *out, struct error *err)
 {
     json_t *value = config_reader_get(reader, key);
     if (!value)
@@ -107,11 +107,14 @@ enum status config_reader_word(struct config_reader *reader, const char *key, co
     }
     char expected[EXPECTED_BYTES] = "";
     for (uint32_t i = 0, used = 0; i < n_words && used < sizeof expected; i++)
-        used += (uint32_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", i ? " or " : "", words[i]);
-    return config_reader_refuse(reader, key, json_is_string(value) ? STATUS_UNSUPPORTED : STATUS_FORMAT, expected, err);
+        used += (uint32_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", i ? " or " : "",
+                                   words[i]);
+    return config_reader_refuse(reader, key, json_is_string(value) ? STATUS_UNSUPPORTED : STATUS_FORMAT,
+                                expected, err);
 }
 
-enum status config_reader_object(struct config_reader *reader, const char *key, json_t **out, struct error *err)
+enum status config_reader_object(struct config_reader *reader, const char *key, json_t **out,
+                                 struct error *err)
 {
     *out = config_reader_get(reader, key);
     if (*out && !json_is_object(*out))
@@ -119,8 +122,8 @@ enum status config_reader_object(struct config_reader *reader, const char *key, 
     return STATUS_OK;
 }
 
-enum status config_reader_aliases(struct config_reader *reader, const char *const *keys, uint32_t min, uint32_t max,
-                                  uint32_t *out, struct error *err)
+enum status config_reader_aliases(struct config_reader *reader, const char *const *keys, uint32_t min,
+                                  uint32_t max, uint32_t *out, struct error *err)
 {
     const char *first = NULL;
     for (; *keys; keys++) {
@@ -129,16 +132,16 @@ enum status config_reader_aliases(struct config_reader *reader, const char *cons
             continue;
         TRY(config_reader_count(reader, *keys, min, max, &value, err));
         if (first && value != *out)
-            return error_set(err, STATUS_FORMAT, "%s%s: expected %u, as in %s, found %u", reader->path, *keys, *out, first,
-                             value);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected %u, as in %s, found %u", reader->path, *keys,
+                             *out, first, value);
         first = *keys;
         *out = value;
     }
     return STATUS_OK;
 }
 
-enum status config_reader_layers(struct config_reader *reader, const char *key, uint32_t n_layers, bool *marks, bool *out,
-                                 struct error *err)
+enum status config_reader_layers(struct config_reader *reader, const char *key, uint32_t n_layers,
+                                 bool *marks, bool *out, struct error *err)
 {
     json_t *list = config_reader_get(reader, key);
     *out = list != NULL;
@@ -152,12 +155,12 @@ enum status config_reader_layers(struct config_reader *reader, const char *key, 
         if (!json_is_integer(value) || layer < 1 || layer > n_layers) {
             char found[FOUND_BYTES];
             describe(found, value);
-            return error_set(err, STATUS_FORMAT, "%s%s: expected layers, counted from 1 to %u, found %s", reader->path, key,
-                             n_layers, found);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected layers, counted from 1 to %u, found %s",
+                             reader->path, key, n_layers, found);
         }
         if (marks[layer - 1])
-            return error_set(err, STATUS_FORMAT, "%s%s: expected each layer once, found layer %d twice", reader->path, key,
-                             (int)layer);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected each layer once, found layer %d twice",
+                             reader->path, key, (int)layer);
         marks[layer - 1] = true;
     }
     return STATUS_OK;
@@ -167,7 +170,7 @@ void config_reader_unknown(const struct config_reader *reader, struct config *co
 {
     const char *key;
     json_t *value;
-    json_object_foreach(reader->object, key, value) {
+    json_object_foreach (reader->object, key, value) {
         if (json_object_get(reader->known, key) || config->n_unknown_keys == CONFIG_KEYS_MAX)
             continue;
         char *out = config->unknown_keys[config->n_unknown_keys++];

@@ -15,6 +15,7 @@ struct step_arrays {
     int32_t tokens[MODEL_ROWS_MAX];
     uint32_t row_spans[MODEL_ROWS_MAX];
     uint32_t logit_rows[MODEL_ROWS_MAX];
+    uint32_t bad_layers[MODEL_ROWS_MAX];
     uint32_t caller_spans[MODEL_SPANS_MAX]; /* which span of the call a span of the step is part of */
 };
 
@@ -189,6 +190,15 @@ static void report_selected(const struct model *model, const struct step *step, 
     }
 }
 
+/* Keeps the earliest bad layer of each of the caller's spans. */
+static void report_bad_layers(const struct model *model, const struct step *step, uint32_t *bad_layers)
+{
+    for (uint32_t row = 0; row < step->n_rows; row++) {
+        uint32_t *of_span = &bad_layers[model->arrays->caller_spans[step->row_spans[row]]];
+        *of_span = step->bad_layers[row] < *of_span ? step->bad_layers[row] : *of_span;
+    }
+}
+
 /* Where a call stands: the next token to feed is `token` of span `span`. */
 struct cursor {
     uint32_t span, token;
@@ -199,7 +209,8 @@ struct cursor {
 static struct step next_step(struct model *model, const struct model_span *spans, uint32_t n_spans, struct cursor *at)
 {
     struct step_arrays *a = model->arrays;
-    struct step step = {.spans = a->spans, .tokens = a->tokens, .row_spans = a->row_spans, .logit_rows = a->logit_rows};
+    struct step step = {.spans = a->spans, .tokens = a->tokens, .row_spans = a->row_spans, .logit_rows = a->logit_rows,
+                        .bad_layers = a->bad_layers};
     while (at->span < n_spans && step.n_rows < MODEL_ROWS_MAX) {
         const struct model_span *from = &spans[at->span];
         uint32_t left = from->n_tokens - at->token, room = MODEL_ROWS_MAX - step.n_rows;
@@ -229,6 +240,8 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
                        const struct model_outputs *outputs, struct error *err)
 {
     TRY(check_spans(model, spans, n_spans, err));
+    for (uint32_t s = 0; outputs->bad_layers && s < n_spans; s++)
+        outputs->bad_layers[s] = SOUND;
     struct cursor at = {0};
     for (;;) {
         struct step step = next_step(model, spans, n_spans, &at);
@@ -245,6 +258,8 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
         runner_run(&model->runner, &model->plans[bucket], &step);
         if (outputs->selected)
             report_selected(model, &step, outputs);
+        if (outputs->bad_layers)
+            report_bad_layers(model, &step, outputs->bad_layers);
         for (uint32_t i = 0; i < step.n_spans; i++)
             sequence_advance(step.spans[i].sequence, step.spans[i].n_rows);
         at.rows += step.n_rows;

@@ -80,6 +80,8 @@ typedef void model_selected_fn(void *context, uint32_t layer, uint32_t span, uin
 struct model_outputs {
     float *logits; /* [rows that give logits][vocabulary], in order of span and row; NULL if none do */
     float *taps;   /* [rows][n_taps][hidden], or NULL */
+    uint32_t *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
+                             sees it), SOUND if none did; or NULL */
     model_selected_fn *selected; /* or NULL */
     void *selected_context;
 };

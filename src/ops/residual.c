@@ -22,6 +22,7 @@ static void run_embed(const struct plan_context *context, const void *args, uint
     struct matrix source = matrix_rows(&a->embedding, (uint32_t)step_of(context)->tokens[row], 1);
     float *out = buffer_row(context, a->sum, row);
     const uint16_t *half = source.data;
+    step_of(context)->bad_layers[row] = SOUND;
     switch (source.dtype) {
     case DTYPE_F32:
         memcpy(out, source.data, source.columns * sizeof(float));
@@ -88,6 +89,15 @@ static void mix(const struct plan_context *context, const struct slot_args *a, u
     context->kernels->weighted_sum_f32(out, candidates, scores, n_blocks + 1, r->width);
 }
 
+/* Notes the first slot that a sum comes to with something that is no number. */
+static void watch(const struct plan_context *context, const struct residual *r, uint32_t slot, uint32_t row,
+                  const float *sum)
+{
+    uint32_t *bad = &step_of(context)->bad_layers[row];
+    if (*bad == SOUND && !isfinite(context->kernels->dot_f32(sum, sum, r->width)))
+        *bad = slot / 2;
+}
+
 static void run_slot(const struct plan_context *context, const void *args, uint32_t tile)
 {
     const struct slot_args *a = args;
@@ -112,6 +122,7 @@ static void run_slot(const struct plan_context *context, const void *args, uint3
         if (tap && slot->tap == TAP_MIXTURE)
             memcpy(tap, h, r->width * sizeof(float));
         context->kernels->rms_norm_f32(x, h, slot->norm, r->width, r->eps);
+        watch(context, r, slot->slot, row, sum);
     }
     if (slot->closes) {
         memcpy(buffer_row(context, r->blocks, (size_t)slot->n_blocks * r->rows + row), sum, r->width * sizeof(float));

@@ -8,6 +8,8 @@
 #include "exec/plan.h"
 #include "state/sequence.h"
 
+enum { SOUND = UINT32_MAX };
+
 struct step_span {
     struct sequence *sequence; /* borrowed; `length` is advanced after the step, not by it */
     uint32_t first_row, n_rows;
@@ -21,6 +23,7 @@ struct step {
     const uint32_t *row_spans;   /* [n_rows] the span of a row */
     const uint32_t *logit_rows;  /* [n_logit_rows] rows whose logits are wanted, ascending */
     float *logits;               /* [n_logit_rows][vocabulary] out */
+    uint32_t *bad_layers;        /* [n_rows] out: the first layer whose input held a NaN or infinity, else SOUND */
     /* Optional outputs, NULL where not wanted. */
     float *taps;                 /* [n_rows][taps][hidden] out, see model.h */
     uint32_t *selected;          /* [DSA layers][n_rows][topk] out: chosen positions, ascending */

@@ -111,18 +111,21 @@ static enum status add_entry(struct checkpoint *checkpoint, const struct shard *
     }
     uint32_t alignment = stored_bytes(entry->stored);
     if (alignment && entry->bytes && (uintptr_t)entry->data % alignment)
-        return error_set(err, STATUS_FORMAT,
-                         "%s: tensor %.*s: expected data at a multiple of %u bytes in the file, found it at byte %zu; write the "
-                         "file again with an aligned header",
-                         shard->file, (int)(name.span.bytes < 200 ? name.span.bytes : 200), name.span.at, alignment,
-                         (size_t)(entry->data - (const char *)shard->start));
+        return error_set(
+            err, STATUS_FORMAT,
+            "%s: tensor %.*s: expected data at a multiple of %u bytes in the file, found it at byte %zu; write "
+            "the file again with an aligned header",
+            shard->file, (int)(name.span.bytes < 200 ? name.span.bytes : 200), name.span.at, alignment,
+            (size_t)(entry->data - (const char *)shard->start));
     TRY(tensor_table_add(&checkpoint->table, name.span, &tensor, &added, err));
     if (!added && tensor->data)
-        return error_set(err, STATUS_FORMAT, "%s: tensor %.200s: expected once, found a second time; the first is in %s",
+        return error_set(err, STATUS_FORMAT,
+                         "%s: tensor %.200s: expected once, found a second time; the first is in %s",
                          shard->file, tensor->name, tensor->file);
     if (!added && tensor->file != shard->file)
-        return error_set(err, STATUS_FORMAT, "%s: tensor %.200s: expected in %s, as the index says, found here",
-                         shard->file, tensor->name, tensor->file);
+        return error_set(err, STATUS_FORMAT,
+                         "%s: tensor %.200s: expected in %s, as the index says, found here", shard->file,
+                         tensor->name, tensor->file);
     tensor->file = shard->file;
     tensor->data = entry->data;
     tensor->bytes = entry->bytes;
@@ -130,7 +133,8 @@ static enum status add_entry(struct checkpoint *checkpoint, const struct shard *
     tensor->stored = entry->stored;
     memcpy(tensor->shape, entry->shape, sizeof tensor->shape);
     tensor->dtype = stored_name(entry->stored);
-    return tensor->dtype ? STATUS_OK : tensor_table_keep(&checkpoint->table, entry->dtype, &tensor->dtype, err);
+    return tensor->dtype ? STATUS_OK
+                         : tensor_table_keep(&checkpoint->table, entry->dtype, &tensor->dtype, err);
 }
 
 static enum status read_shard(struct checkpoint *checkpoint, struct shard *shard, const char *directory,
@@ -149,9 +153,11 @@ static enum status read_shard(struct checkpoint *checkpoint, struct shard *shard
 /* ---- the whole ---- */
 
 /* Makes the shards and, in the table, one tensor without data for each entry of the index. */
-static enum status take_index(struct checkpoint *checkpoint, const struct shard_index *index, struct error *err)
+static enum status take_index(struct checkpoint *checkpoint, const struct shard_index *index,
+                              struct error *err)
 {
-    TRY(memory_take(&checkpoint->shards, index->n_files, sizeof *checkpoint->shards, "the list of shards", err));
+    TRY(memory_take(&checkpoint->shards, index->n_files, sizeof *checkpoint->shards, "the list of shards",
+                    err));
     checkpoint->n_shards = index->n_files;
     for (uint32_t i = 0; i < index->n_files; i++)
         memcpy(checkpoint->shards[i].file, index->files[i], SHARD_FILE_NAME_BYTES);
@@ -161,8 +167,9 @@ static enum status take_index(struct checkpoint *checkpoint, const struct shard_
         struct tensor *tensor;
         bool added;
         if (entry->name.bytes == 0 || entry->name.bytes > SAFETENSORS_NAME_BYTES_MAX)
-            return error_set(err, STATUS_FORMAT, "%s: expected tensor names of 1 to %d bytes, found one of %zu",
-                             SHARD_INDEX_FILE, SAFETENSORS_NAME_BYTES_MAX, entry->name.bytes);
+            return error_set(err, STATUS_FORMAT,
+                             "%s: expected tensor names of 1 to %d bytes, found one of %zu", SHARD_INDEX_FILE,
+                             SAFETENSORS_NAME_BYTES_MAX, entry->name.bytes);
         if (!canonical_name(&name, entry->name))
             continue;
         TRY(tensor_table_add(&checkpoint->table, name.span, &tensor, &added, err));
@@ -197,8 +204,8 @@ static enum status list_shards(struct checkpoint *checkpoint, const char *direct
         return read_index(checkpoint, path, err);
     TRY(file_join(path, directory, SINGLE_FILE, err));
     if (!file_exists(path))
-        return error_set(err, STATUS_NOT_FOUND, "%s: expected %s or %s, found neither", directory, SINGLE_FILE,
-                         SHARD_INDEX_FILE);
+        return error_set(err, STATUS_NOT_FOUND, "%s: expected %s or %s, found neither", directory,
+                         SINGLE_FILE, SHARD_INDEX_FILE);
     TRY(memory_take(&checkpoint->shards, 1, sizeof *checkpoint->shards, "the list of shards", err));
     checkpoint->n_shards = 1;
     memcpy(checkpoint->shards[0].file, SINGLE_FILE, sizeof SINGLE_FILE);
@@ -213,7 +220,8 @@ static enum status read_all(struct checkpoint *checkpoint, const char *directory
     for (uint32_t i = 0; i < checkpoint->table.count; i++) {
         const struct tensor *tensor = &checkpoint->table.tensors[i];
         if (!tensor->data)
-            return error_set(err, STATUS_FORMAT, "%s: tensor %.200s: expected here, as %s says, found nothing of that name",
+            return error_set(err, STATUS_FORMAT,
+                             "%s: tensor %.200s: expected here, as %s says, found nothing of that name",
                              tensor->file, tensor->name, SHARD_INDEX_FILE);
     }
     tensor_table_sort(&checkpoint->table);

@@ -14,25 +14,29 @@ bool json_scan_fault(struct json_scan *scan, const char *wanted)
     return false;
 }
 
-enum status json_scan_status(const struct json_scan *scan, const char *file, const char *part, struct error *err)
+enum status json_scan_status(const struct json_scan *scan, const char *file, const char *part,
+                             struct error *err)
 {
     if (!scan->fault)
         return STATUS_OK;
     size_t where = (size_t)(scan->at - scan->start);
     if (scan->at == scan->end)
-        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found its end", file,
-                         where, part, scan->fault);
+        return error_set(err, STATUS_FORMAT,
+                         "%s: not valid at byte %zu of the %s: expected %s, found its end", file, where, part,
+                         scan->fault);
     unsigned char found = (unsigned char)*scan->at;
     if (found > 32 && found < 127)
-        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found '%c'", file, where,
-                         part, scan->fault, found);
-    return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found byte 0x%02x", file,
-                     where, part, scan->fault, found);
+        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found '%c'",
+                         file, where, part, scan->fault, found);
+    return error_set(err, STATUS_FORMAT,
+                     "%s: not valid at byte %zu of the %s: expected %s, found byte 0x%02x", file, where, part,
+                     scan->fault, found);
 }
 
 static void skip_blanks(struct json_scan *scan)
 {
-    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\t' || *scan->at == '\r'))
+    while (scan->at < scan->end &&
+           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\t' || *scan->at == '\r'))
         scan->at++;
 }
 
@@ -130,7 +134,8 @@ bool json_scan_unsigned(struct json_scan *scan, uint64_t *value)
     return true;
 }
 
-/* true, false, null or any number; its exact grammar is not this scanner's business, nothing here reads it. */
+/* true, false, null or any number; its exact grammar is not this scanner's
+ * business, as nothing here reads it. */
 static bool skip_plain(struct json_scan *scan)
 {
     const char *first = scan->at;
@@ -155,7 +160,8 @@ static bool skip_value(struct json_scan *scan, uint32_t depth)
         return skip_plain(scan);
     scan->at++;
     while (json_scan_more(scan, next == '{' ? '}' : ']', &first)) {
-        if (next == '{' && !(scan_string(scan, &text, &escaped) && (take(scan, ':') || json_scan_fault(scan, "a colon"))))
+        if (next == '{' &&
+            !(scan_string(scan, &text, &escaped) && (take(scan, ':') || json_scan_fault(scan, "a colon"))))
             return false;
         if (!skip_value(scan, depth + 1))
             return false;

@@ -8,10 +8,11 @@
 static const struct {
     const char *name;
     uint32_t bytes;
-} stored_types[] = {
-    [STORED_F32] = {"F32", 4}, [STORED_BF16] = {"BF16", 2}, [STORED_F16] = {"F16", 2}, [STORED_U8] = {"U8", 1},
-    [STORED_OTHER] = {NULL, 0},
-};
+} stored_types[] = {[STORED_F32] = {"F32", 4},
+                    [STORED_BF16] = {"BF16", 2},
+                    [STORED_F16] = {"F16", 2},
+                    [STORED_U8] = {"U8", 1},
+                    [STORED_OTHER] = {NULL, 0}};
 
 const char *stored_name(enum stored stored)
 {
@@ -118,19 +119,24 @@ static enum status check_entry(struct safetensors_entry *entry, const struct raw
                                const char *data, uint64_t data_bytes, struct error *err)
 {
     if (!raw->has_dtype || !raw->has_shape || !raw->has_offsets)
-        return error_set(err, STATUS_FORMAT, "%s: tensor " NAME_FORMAT ": expected dtype, shape and data_offsets, found no %s",
+        return error_set(err, STATUS_FORMAT,
+                         "%s: tensor " NAME_FORMAT ": expected dtype, shape and data_offsets, found no %s",
                          file, NAME_ARGUMENTS(entry->name),
-                         !raw->has_dtype ? "dtype" : !raw->has_shape ? "shape" : "data_offsets");
+                         !raw->has_dtype   ? "dtype"
+                         : !raw->has_shape ? "shape"
+                                           : "data_offsets");
     if (raw->begin > raw->end || raw->end > data_bytes)
         return error_set(err, STATUS_FORMAT,
-                         "%s: tensor " NAME_FORMAT ": expected bytes inside the %llu of the file's data, found %llu to %llu; "
+                         "%s: tensor " NAME_FORMAT
+                         ": expected bytes inside the %llu of the file's data, found %llu to %llu; "
                          "the file is damaged or truncated",
                          file, NAME_ARGUMENTS(entry->name), (unsigned long long)data_bytes,
                          (unsigned long long)raw->begin, (unsigned long long)raw->end);
     uint64_t width = stored_bytes(entry->stored), bytes = raw->end - raw->begin;
     if (width && (raw->elements > UINT64_MAX / width || raw->elements * width != bytes))
         return error_set(err, STATUS_FORMAT,
-                         "%s: tensor " NAME_FORMAT ": expected %llu elements of " NAME_FORMAT ", found a range of %llu bytes",
+                         "%s: tensor " NAME_FORMAT ": expected %llu elements of " NAME_FORMAT
+                         ", found a range of %llu bytes",
                          file, NAME_ARGUMENTS(entry->name), (unsigned long long)raw->elements,
                          NAME_ARGUMENTS(entry->dtype), (unsigned long long)bytes);
     entry->data = data + raw->begin;
@@ -138,7 +144,8 @@ static enum status check_entry(struct safetensors_entry *entry, const struct raw
     return STATUS_OK;
 }
 
-static enum status grow_entries(struct safetensors *out, size_t *capacity, const char *file, struct error *err)
+static enum status grow_entries(struct safetensors *out, size_t *capacity, const char *file,
+                                struct error *err)
 {
     if (out->count < *capacity)
         return STATUS_OK;
@@ -152,8 +159,8 @@ static enum status grow_entries(struct safetensors *out, size_t *capacity, const
     return STATUS_OK;
 }
 
-static enum status parse_entries(struct safetensors *out, const char *file, struct json_scan *scan, uint64_t data_bytes,
-                                 struct error *err)
+static enum status parse_entries(struct safetensors *out, const char *file, struct json_scan *scan,
+                                 uint64_t data_bytes, struct error *err)
 {
     size_t capacity = 0;
     bool first = true;
@@ -168,7 +175,8 @@ static enum status parse_entries(struct safetensors *out, const char *file, stru
             continue;
         }
         if (entry.name.bytes == 0 || entry.name.bytes > SAFETENSORS_NAME_BYTES_MAX)
-            return error_set(err, STATUS_FORMAT, "%s: expected tensor names of 1 to %d bytes, found one of %zu", file,
+            return error_set(err, STATUS_FORMAT,
+                             "%s: expected tensor names of 1 to %d bytes, found one of %zu", file,
                              SAFETENSORS_NAME_BYTES_MAX, entry.name.bytes);
         if (!scan_entry(scan, &entry, &raw))
             break;
@@ -186,7 +194,8 @@ static int compare_ranges(const void *left, const void *right)
     return (*a)->data != (*b)->data ? ((*a)->data < (*b)->data ? -1 : 1) : 0;
 }
 
-/* Every byte belongs to one tensor at most. Writers list tensors in the order of their bytes, so the sort is rare. */
+/* Every byte belongs to one tensor at most. Writers list tensors in the order of their bytes, so the sort is
+ * rare. */
 static enum status check_disjoint(const struct safetensors *parsed, const char *file, struct error *err)
 {
     const struct safetensors_entry **order;
@@ -205,7 +214,8 @@ static enum status check_disjoint(const struct safetensors *parsed, const char *
     for (size_t i = 1; i < n && status == STATUS_OK; i++)
         if ((uint64_t)(order[i]->data - order[i - 1]->data) < order[i - 1]->bytes)
             status = error_set(err, STATUS_FORMAT,
-                               "%s: tensor " NAME_FORMAT ": expected bytes of its own, found them shared with " NAME_FORMAT,
+                               "%s: tensor " NAME_FORMAT
+                               ": expected bytes of its own, found them shared with " NAME_FORMAT,
                                file, NAME_ARGUMENTS(order[i]->name), NAME_ARGUMENTS(order[i - 1]->name));
     free(order);
     return status;
@@ -224,14 +234,17 @@ enum status safetensors_parse(struct safetensors *out, const char *file, const v
 {
     *out = (struct safetensors){0};
     if (size < 8)
-        return error_set(err, STATUS_FORMAT, "%s: expected the 8 bytes of a header length, found a file of %zu", file, size);
+        return error_set(err, STATUS_FORMAT,
+                         "%s: expected the 8 bytes of a header length, found a file of %zu", file, size);
     uint64_t header_bytes = little_endian_64(bytes);
     if (header_bytes > SAFETENSORS_HEADER_BYTES_MAX)
-        return error_set(err, STATUS_FORMAT, "%s: expected a header of at most %d bytes, found %llu; not a safetensors file",
+        return error_set(err, STATUS_FORMAT,
+                         "%s: expected a header of at most %d bytes, found %llu; not a safetensors file",
                          file, SAFETENSORS_HEADER_BYTES_MAX, (unsigned long long)header_bytes);
     if (header_bytes > size - 8)
-        return error_set(err, STATUS_FORMAT, "%s: expected a header of %llu bytes, found %zu after its length; truncated",
-                         file, (unsigned long long)header_bytes, size - 8);
+        return error_set(err, STATUS_FORMAT,
+                         "%s: expected a header of %llu bytes, found %zu after its length; truncated", file,
+                         (unsigned long long)header_bytes, size - 8);
     struct json_scan scan = json_scan_begin((const char *)bytes + 8, header_bytes);
     enum status status = parse_entries(out, file, &scan, size - 8 - header_bytes, err);
     if (status == STATUS_OK)

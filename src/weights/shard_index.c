@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* Makes room for one more element. */
-static enum status grow(void *list_out, size_t element_bytes, size_t count, size_t *capacity, struct error *err)
+static enum status grow(void *list_out, size_t element_bytes, size_t count, size_t *capacity,
+                        struct error *err)
 {
     void *list;
     if (count < *capacity)
@@ -31,12 +32,13 @@ static enum status check_file_name(struct text_span file, struct error *err)
         return error_set(err, STATUS_FORMAT, "%s: expected shard names of 1 to %d bytes, found one of %zu",
                          SHARD_INDEX_FILE, SHARD_FILE_NAME_BYTES - 1, file.bytes);
     if (file.at[0] == '.' || memchr(file.at, '/', file.bytes))
-        return error_set(err, STATUS_FORMAT, "%s: expected names of files beside it, found \"%.*s\"", SHARD_INDEX_FILE,
-                         shown, file.at);
+        return error_set(err, STATUS_FORMAT, "%s: expected names of files beside it, found \"%.*s\"",
+                         SHARD_INDEX_FILE, shown, file.at);
     return STATUS_OK;
 }
 
-/* The number of a shard, added if it is new. Neighbours in the index mostly share a shard, so the last is tried first. */
+/* The number of a shard, added if it is new. Neighbours in the index mostly share a shard, so the last is
+ * tried first. */
 static enum status shard_number(struct shard_index *out, struct text_span file, struct capacities *capacities,
                                 uint32_t *number, struct error *err)
 {

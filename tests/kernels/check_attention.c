@@ -97,9 +97,33 @@ static void check_attend(struct check *c, enum dtype dtype)
     }
 }
 
+/* Scores that underflow to zeros of both signs after a negative one: the peak is the first zero, sign and all. */
+static void check_zero_peaks(struct check *c)
+{
+    enum { ROWS = 37, WIDTH = 32, TRIALS = 20 };
+    for (int trial = 0; trial < TRIALS; trial++) {
+        begin(c, "scores of zero, trial %d", trial);
+        float *acc = floats(c, OUTPUT, WIDTH), *peak = floats(c, OUTPUT, 1), *total = floats(c, OUTPUT, 1);
+        float *scores = floats(c, SCRATCH, ROWS), *q = floats(c, INPUT, WIDTH), *cache = floats(c, INPUT, ROWS * WIDTH);
+        const void *rows[ROWS];
+        fill_uniform(c, q, WIDTH, 0x1p-101f, 0x1p-100f);
+        for (size_t i = 0; i < ROWS; i++) {
+            float size = i == 0 ? -1.0f : rng_below(&c->rng, 2) ? 0x1p-100f : -0x1p-100f;
+            fill_uniform(c, cache + i * WIDTH, WIDTH, size * 0.5f, size);
+            rows[i] = cache + i * WIDTH;
+        }
+        while (next_body(c))
+            CALL(c, attend_f32)(acc, peak, total, scores, q, rows, 1, ROWS, WIDTH, WIDTH);
+        if (*reference(c, peak) != 0.0f)
+            fail(c, "the peak is not zero");
+    }
+}
+
 void check_attend_f32(struct check *c)
 {
     check_attend(c, DTYPE_F32);
+    if (!c->bench)
+        check_zero_peaks(c);
 }
 
 void check_attend_bf16(struct check *c)

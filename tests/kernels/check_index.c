@@ -84,12 +84,30 @@ static void check_scores(struct check *c, enum dtype dtype, const struct shape *
     }
 }
 
+/* A negative weight times a tiny dot product underflows to -0.0, which must come out as 0.0. */
+static void check_negative_zero(struct check *c)
+{
+    enum { D = 8, BLOCKS = 5 };
+    begin(c, "scores of -0.0");
+    float *scores = floats(c, OUTPUT, 16 * BLOCKS), *q = floats(c, INPUT, D), *w = floats(c, INPUT, 1);
+    float *keys = floats(c, INPUT, 16 * D * BLOCKS);
+    *w = -0x1p-100f;
+    fill_uniform(c, q, D, 0x1p-40f, 0x1p-39f);
+    fill_uniform(c, keys, 16 * D * BLOCKS, 0x1p-40f, 0x1p-39f);
+    while (next_body(c))
+        CALL(c, index_scores_f32)(scores, q, w, keys, 64 * D, BLOCKS, 1, D);
+    if (f32_bits(*reference(c, scores)))
+        fail(c, "the score is not 0.0");
+}
+
 static void check_index_scores(struct check *c, enum dtype dtype)
 {
     if (c->bench) {
         check_scores(c, dtype, shapes_bench, COUNT(shapes_bench));
         return;
     }
+    if (dtype == DTYPE_F32)
+        check_negative_zero(c);
     check_scores(c, dtype, shapes, COUNT(shapes));
     if (dtype != DTYPE_MXFP8)
         check_scores(c, dtype, shapes_any_dimension, COUNT(shapes_any_dimension));

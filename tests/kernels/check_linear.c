@@ -147,6 +147,24 @@ static void check_law_1(struct check *c, enum dtype dtype, bool transposed)
     }
 }
 
+/* Every scale byte and every code, for one token and two. The others would drown the extremes in a longer sum. */
+static void check_mx_scales(struct check *c)
+{
+    for (unsigned scale = 0; scale < 256; scale++)
+        for (size_t n_tokens = 1; n_tokens <= 2; n_tokens++) {
+            begin(c, "scale byte %u tokens=%zu", scale, n_tokens);
+            struct batch batch;
+            make_batch(c, &batch, n_tokens, MX_BLOCK, 1);
+            uint8_t *codes = bytes(c, INPUT, MX_BLOCK / 2), *byte = bytes(c, INPUT, 1);
+            for (unsigned i = 0; i < MX_BLOCK / 2; i++)
+                codes[i] = (uint8_t)(i | i << 4);
+            *byte = (uint8_t)scale;
+            struct matrix w = {codes, byte, 1, MX_BLOCK, DTYPE_MXFP4};
+            while (next_body(c))
+                CALL(c, linear_mxfp4)(batch.y, batch.x, &w, n_tokens);
+        }
+}
+
 static void check_linear(struct check *c, enum dtype dtype)
 {
     if (c->bench)
@@ -156,6 +174,8 @@ static void check_linear(struct check *c, enum dtype dtype)
     else
         check_products(c, dtype, false, shapes, COUNT(shapes));
     check_law_1(c, dtype, false);
+    if (dtype == DTYPE_MXFP4 && !c->bench)
+        check_mx_scales(c);
 }
 
 static void check_linear_t(struct check *c, enum dtype dtype)

@@ -53,8 +53,10 @@ static void fill_blocks(struct check *c, float *x, size_t n)
             else if (kind == 3)
                 x[j] = ldexpf(x[j], -(int)rng_below(&c->rng, 60));
         }
-        if (kind == 4)
-            x[i + rng_below(&c->rng, MX_BLOCK)] = scale * ldexpf(1.75f, (int)rng_below(&c->rng, 20));
+        if (kind == 4) { /* the ceil rule turns just above 1.75 */
+            float edge = rng_below(&c->rng, 2) ? 1.75f : nextafterf(1.75f, 2.0f);
+            x[i + rng_below(&c->rng, MX_BLOCK)] = scale * ldexpf(edge, (int)rng_below(&c->rng, 20));
+        }
         if (c->specials)
             fill_finite(c, x + i, MX_BLOCK, scale);
     }

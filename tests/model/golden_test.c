@@ -105,7 +105,7 @@ static void compare_variants(const struct golden *g, const struct answers *base)
                 for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
                     if (!slow_tests() && (reference ? p > 0 : (p + t + threads + (unsigned)mode) % 2))
                         continue;
-                    char what[128];
+                    char what[512];
                     snprintf(what, sizeof what, "%s, tier %s, %u threads, %s, pieces of %u", g->directory, tiers[t],
                              threads, mode == EXEC_GRAPH ? "graph" : "eager", pieces[p]);
                     struct answers a = feed_pieces(model, g->tokens, g->n_tokens, &pieces[p], pieces[p] > 0);

@@ -183,6 +183,9 @@ static uint64_t state_hash(const struct sequence *s)
     const struct state_layout *l = s->layout;
     uint64_t hash = mixed_bytes(1, s->kda, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
     hash = mixed_bytes(hash, s->conv, l->n_kda * l->conv_floats * sizeof(float));
+    if (l->rewinds)
+        hash = mixed_bytes(hash, s->kda_base, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
+    hash = mixed_bytes(hash, s->ring, l->n_kda * l->ring_floats * sizeof(float));
     for (uint32_t m = 0; m < l->n_mla; m++)
         for (uint32_t p = 0; p < s->length; p++) {
             hash = mixed_bytes(hash, sequence_latent(s, m, p), l->latent_row_bytes);
@@ -223,6 +226,7 @@ static void law_3_pieces_leave_the_same_state(void **state)
             struct model_options options = exact_options(g.n_tokens);
             options.latent_dtype = latents[t];
             options.index_dtype = keys[t];
+            options.rewinds = true;
             uint64_t whole = hash_after(&g, &options, 0);
             for (uint64_t seed = 1; seed <= (slow_tests() ? 30 : 4); seed++) {
                 options.n_threads = 1 + seed % 3;
@@ -232,6 +236,77 @@ static void law_3_pieces_leave_the_same_state(void **state)
             }
             golden_free(&g);
         }
+}
+
+/* --------------------------------------------------------------------------------------------------------- rewind */
+
+static void step_or_fail(struct model *model, struct sequence *sequence, const int32_t *tokens, uint32_t n, float *logits)
+{
+    struct error err;
+    struct model_span span = {sequence, tokens, n, 0};
+    struct model_outputs outputs = {.logits = logits};
+    if (model_step(model, &span, 1, &outputs, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early, and
+ * undoes them; and undoes and feeds again some of the text itself. */
+static void feed_with_detours(struct model *model, const struct golden *g, uint64_t seed, float *logits)
+{
+    struct sequence sequence;
+    struct rng rng = {seed};
+    struct error err;
+    int32_t wrong[REWIND_TOKENS];
+    float *unused = malloc((size_t)REWIND_TOKENS * g->vocabulary * sizeof(float));
+    assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+    while (sequence.length < g->n_tokens) {
+        uint32_t at = sequence.length, n = 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 40));
+        uint32_t detour = (uint32_t)rng_below(&rng, REWIND_TOKENS + 1);
+        if (detour > g->n_tokens - at)
+            detour = g->n_tokens - at;
+        for (uint32_t i = 0; i < detour; i++)
+            wrong[i] = (int32_t)rng_below(&rng, g->vocabulary);
+        if (detour > 0) {
+            step_or_fail(model, &sequence, wrong, detour, unused);
+            uint32_t kept = (uint32_t)rng_below(&rng, detour + 1); /* undone in two goes */
+            assert_int_equal(model_rewind(model, &sequence, detour - kept, &err), STATUS_OK);
+            assert_int_equal(model_rewind(model, &sequence, kept, &err), STATUS_OK);
+        }
+        n = n < g->n_tokens - at ? n : g->n_tokens - at;
+        step_or_fail(model, &sequence, g->tokens + at, n, logits + (size_t)at * g->vocabulary);
+        if (rng_below(&rng, 3) == 0 && sequence.length < g->n_tokens) {
+            uint32_t back = (uint32_t)rng_below(&rng, 1 + sequence_rewindable(&sequence));
+            assert_int_equal(model_rewind(model, &sequence, back, &err), STATUS_OK);
+        }
+    }
+    assert_int_equal(model_rewind(model, &sequence, sequence_rewindable(&sequence) + 1, &err), STATUS_ARGUMENT);
+    assert_int_equal(sequence.length, g->n_tokens);
+    sequence_fini(&sequence);
+    assert_int_equal(model->pages.n_free, model->pages.n_pages);
+    free(unused);
+}
+
+static void law_4_rewound_tokens_leave_no_trace(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct golden g = golden_load(cases[c], 200);
+        struct model_options options = exact_options(g.n_tokens);
+        struct answers plain = run_pieces(g.directory, &options, g.tokens, g.n_tokens, NULL, 0);
+        options.rewinds = true;
+        float *logits = malloc(plain.n_logits * sizeof(float));
+        for (uint64_t seed = 1; seed <= (slow_tests() ? 60 : 8); seed++) {
+            options.n_threads = 1 + seed % 2;
+            struct model *model = open_or_fail(g.directory, &options);
+            feed_with_detours(model, &g, seed, logits);
+            model_close(model);
+            if (memcmp(logits, plain.logits, plain.n_logits * sizeof(float)) != 0)
+                fail_msg("%s: with detours of seed %d the logits are not those of the plain run", cases[c], (int)seed);
+        }
+        free(logits);
+        answers_free(&plain);
+        golden_free(&g);
+    }
 }
 
 static void logits_are_those_of_the_chosen_rows(void **state)
@@ -311,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
+        cmocka_unit_test(law_4_rewound_tokens_leave_no_trace),
         cmocka_unit_test(logits_are_those_of_the_chosen_rows),
         cmocka_unit_test(law_6_selection_is_exact),
         cmocka_unit_test(law_9_a_step_allocates_nothing),

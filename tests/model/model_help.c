@@ -91,7 +91,9 @@ struct answers feed_pieces(struct model *model, const int32_t *tokens, uint32_t 
         uint32_t left = n_tokens - first, n = n_pieces ? pieces[p % n_pieces] : left;
         n = n < left ? n : left;
         struct model_span span = {&sequence, tokens + first, n, 0};
-        struct model_outputs outputs = {a.logits + (size_t)first * model->config.vocab_size, NULL, note_selected, selected};
+        struct model_outputs outputs = {.logits = a.logits + (size_t)first * model->config.vocab_size,
+                                        .selected = note_selected,
+                                        .selected_context = selected};
         must(model_step(model, &span, 1, &outputs, &err), &err);
         first += n;
     }
