@@ -13,7 +13,7 @@
 #include "tensor/matrix.h"
 #include "weights/checkpoint.h"
 
-enum { BIND_NAME_BYTES = 256 };
+enum { BIND_NAME_BYTES = 256, BIND_SHAPE_BYTES = 120 };
 
 enum wanted_kind {
     WANTED_MATRIX,       /* NAME.weight, or NAME.weight_packed with NAME.weight_scale */
@@ -35,6 +35,13 @@ typedef enum status wanted_fn(void *context, const struct wanted *wanted, struct
 
 struct indexer_params;
 
+/* What is wrong with a tensor, in parts, for those who list all faults. */
+struct bind_fault {
+    const struct tensor *tensor; /* NULL: there is none of that name */
+    char name[BIND_NAME_BYTES];  /* empty: the error's sentence says it all */
+    char expected[BIND_SHAPE_BYTES];
+};
+
 struct binder {
     const struct checkpoint *checkpoint;
     struct arena *arena;          /* takes the vectors */
@@ -45,7 +52,16 @@ struct binder {
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;
+    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears of each
+     * tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
+    bool dry;
+    void (*found)(void *context, const struct tensor *tensor);
+    void *found_context;
+    struct bind_fault *fault;
 };
+
+/* "U8 [3072, 1792]" */
+void bind_describe(char out[BIND_SHAPE_BYTES], const struct tensor *tensor);
 
 /* Sets the prefix. */
 void bind_prefix(struct binder *binder, const char *format, ...) __attribute__((format(printf, 2, 3)));

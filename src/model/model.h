@@ -63,6 +63,13 @@ NEEDS_CHECK enum status model_open(struct model **out, const char *directory, co
                                    struct error *err);
 void model_close(struct model *model);
 
+/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks the
+ * options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as usual. */
+NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
+
+/* Pages of the cache for so many full sequences; 0 without full-attention layers. */
+uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences);
+
 /* An empty sequence of up to context_max tokens. Owned by the caller (sequence_fini), before model_close. */
 NEEDS_CHECK enum status model_sequence_init(struct model *model, struct sequence *sequence, struct error *err);
 

@@ -1,0 +1,19 @@
+/* What this machine is: the processor's name, its last-level cache, the memory that a process may still take. */
+#ifndef DAY0_CPU_MACHINE_H
+#define DAY0_CPU_MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MACHINE_NAME_BYTES = 128 };
+
+/* "Intel(R) Xeon(R) Processor"; "unknown processor" if the system does not say. Printable, no line breaks. */
+void machine_name(char out[MACHINE_NAME_BYTES]);
+
+/* Bytes of all last-level caches together; 0 if unknown. */
+uint64_t machine_cache_bytes(void);
+
+/* Bytes that can be taken without swapping, limits of this process's control group included. 0 if unknown. */
+uint64_t machine_memory_bytes(void);
+
+#endif
