@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "cpu/tiers.h"
-#include "text/chat.h"
 
 /* Bumped whenever an order of summation or a stored format changes: the bits then differ. */
 #define NUMERICS_VERSION "1"
@@ -143,24 +142,14 @@ static void describe(day0_engine *engine)
 static enum status open_parts(day0_engine *engine, const day0_options *options, struct error *err)
 {
     struct model_options model_options;
-    char budget_name[64] = "as asked for";
     TRY(check_options(options, err));
     TRY(model_options_of(options, &model_options, err));
     if (snprintf(engine->directory, sizeof engine->directory, "%s", options->model) >= (int)sizeof engine->directory)
         return error_set(err, STATUS_ARGUMENT, "the checkpoint directory's path is too long");
     engine->options = *options;
     engine->options.model = engine->directory;
-    uint64_t budget = options->budget_bytes ? options->budget_bytes : limits_available_bytes(budget_name);
-    model_options.budget_bytes = budget;
-    model_options.budget_name = budget_name;
+    model_options.budget_bytes = options->budget_bytes;
     TRY(model_open(&engine->model, engine->directory, &model_options, err));
-    engine->memory = (day0_memory){.budget_bytes = budget,
-                                   .weights_bytes = engine->model->memory.weights,
-                                   .cache_bytes = engine->model->memory.cache,
-                                   .sessions_bytes = engine->model->memory.sequences,
-                                   .checkpoints_bytes = engine->model->memory.kept,
-                                   .workspace_bytes = engine->model->memory.workspace,
-                                   .total_bytes = engine->model->memory.total};
     TRY(open_tokenizer(engine, err));
     TRY(sampling_load(&engine->sampling, engine->directory, err));
     checkpoint_identity(engine->model->checkpoint, engine->identity);
@@ -212,10 +201,16 @@ void day0_engine_close(day0_engine *engine)
 
 day0_memory day0_engine_memory(const day0_engine *engine)
 {
-    day0_memory memory = engine->memory;
+    const struct budget *budget = &engine->model->budget;
     const struct pages *pages = &engine->model->pages;
-    memory.cache_used_bytes = (uint64_t)(pages->n_pages - pages->n_free) * pages->page_bytes;
-    return memory;
+    return (day0_memory){.budget_bytes = budget->budget_bytes,
+                         .weights_bytes = budget->weights_bytes,
+                         .cache_bytes = budget->cache_bytes,
+                         .cache_used_bytes = (uint64_t)(pages->n_pages - pages->n_free) * pages->page_bytes,
+                         .sessions_bytes = budget->state_bytes,
+                         .checkpoints_bytes = budget->kept_bytes,
+                         .workspace_bytes = budget->workspace_bytes,
+                         .total_bytes = budget->total_bytes};
 }
 
 uint32_t day0_engine_vocabulary(const day0_engine *engine)
@@ -246,62 +241,4 @@ day0_sampling day0_engine_sampling(const day0_engine *engine)
 day0_generation day0_generation_default(const day0_engine *engine)
 {
     return (day0_generation){.sampling = day0_engine_sampling(engine), .tokens_max = 256};
-}
-
-/* ---- text ---- */
-
-static enum status need_tokenizer(const day0_engine *engine, struct error *err)
-{
-    if (engine->tokenizer)
-        return STATUS_OK;
-    return error_set(err, STATUS_NOT_FOUND, "%s: there is no tiktoken.model; text needs it, only token ids work",
-                     engine->directory);
-}
-
-static day0_status give_tokens(struct token_list *list, enum status status, const struct error *err, day0_tokens *out,
-                               day0_error *error)
-{
-    *out = (day0_tokens){0};
-    if (status != STATUS_OK) {
-        token_list_fini(list);
-        return engine_error(error, status, err);
-    }
-    *out = (day0_tokens){list->ids, list->count};
-    return DAY0_OK;
-}
-
-void day0_tokens_free(day0_tokens *tokens)
-{
-    free(tokens->ids);
-    *tokens = (day0_tokens){0};
-}
-
-day0_status day0_tokenize(const day0_engine *engine, const char *text, size_t bytes, day0_tokens *out,
-                          day0_error *error)
-{
-    struct error err;
-    struct token_list list = {0};
-    enum status status = need_tokenizer(engine, &err);
-    if (status == STATUS_OK)
-        status = tokenizer_encode(engine->tokenizer, text, bytes, &list, &err);
-    return give_tokens(&list, status, &err, out, error);
-}
-
-day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes, day0_tokens *out,
-                             day0_error *error)
-{
-    struct error err;
-    struct token_list list = {0};
-    struct chat_request request = {0};
-    struct chat_segments segments = {0};
-    enum status status = need_tokenizer(engine, &err);
-    if (status == STATUS_OK)
-        status = chat_request_init(&request, request_json, bytes, &err);
-    if (status == STATUS_OK)
-        status = chat_render(chat_format_of(engine->tokenizer), &request, &segments, &err);
-    if (status == STATUS_OK)
-        status = chat_encode(engine->tokenizer, &segments, &list, &err);
-    chat_segments_fini(&segments);
-    chat_request_fini(&request);
-    return give_tokens(&list, status, &err, out, error);
 }

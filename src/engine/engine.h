@@ -21,6 +21,8 @@ struct kept_state {
     uint64_t last_used; /* the engine's clock; 0: empty */
 };
 
+enum { SESSION_NOTE_BYTES_MAX = 1 << 28 };
+
 enum session_phase {
     PHASE_IDLE,
     PHASE_PROMPT,   /* tokens from sequence.length on are to be computed, the last gives logits */
@@ -51,6 +53,8 @@ struct day0_session {
     struct detokenizer detokenizer;
     struct byte_buffer text; /* released with the current token */
     uint32_t n_prompt, n_generated;
+    char *note; /* the caller's, carried by files */
+    size_t note_bytes;
 };
 
 struct day0_engine {
@@ -59,7 +63,6 @@ struct day0_engine {
     day0_options options;
     char directory[4096];
     char numerics[128], description[256];
-    day0_memory memory;
     uint64_t identity[2]; /* of the checkpoint */
     struct sampling sampling;
     day0_session *sessions;
@@ -89,9 +92,5 @@ bool reuse_forget_one(day0_engine *engine);
 /* scheduler.c */
 /* Ends a session's work, tells its callback. */
 void scheduler_finish(day0_session *session, day0_finish finish);
-
-/* limits.c: the memory that this process may still use: what the machine has available, and what cgroup and ulimit leave.
- * `why` gets the name of the tightest limit. */
-uint64_t limits_available_bytes(char why[64]);
 
 #endif

@@ -28,6 +28,7 @@ static void free_session(day0_session *s)
     free(s->logits);
     free(s->adjusted);
     free(s->counts);
+    free(s->note);
     free(s);
 }
 
@@ -236,4 +237,32 @@ day0_status day0_session_rewind(day0_session *session, size_t n, day0_error *err
             sequence_reset(s);
     }
     return DAY0_OK;
+}
+
+/* ---- note ---- */
+
+day0_status day0_session_set_note(day0_session *session, const void *note, size_t bytes, day0_error *error)
+{
+    struct error err;
+    char *copy = NULL;
+    if (bytes > SESSION_NOTE_BYTES_MAX)
+        return engine_error(error,
+                            error_set(&err, STATUS_ARGUMENT, "a note has at most %d bytes, this one %zu",
+                                      SESSION_NOTE_BYTES_MAX, bytes),
+                            &err);
+    enum status status = bytes ? memory_take(&copy, bytes, 1, "a session's note", &err) : STATUS_OK;
+    if (status != STATUS_OK)
+        return engine_error(error, status, &err);
+    if (bytes)
+        memcpy(copy, note, bytes);
+    free(session->note);
+    session->note = copy;
+    session->note_bytes = bytes;
+    return DAY0_OK;
+}
+
+const void *day0_session_note(const day0_session *session, size_t *bytes)
+{
+    *bytes = session->note_bytes;
+    return session->note;
 }

@@ -1,7 +1,7 @@
 /* Sessions as bytes: snapshots in memory and files on disk.
  *
  *     header (struct file_header, little-endian)
- *     payload: tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, state (state/snapshot.h);
+ *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, state (state/snapshot.h);
  *              in a file it is one zstd frame, in memory it stands as it is
  *
  * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the session is
@@ -31,6 +31,7 @@ struct file_header {
     uint32_t version, n_tokens, length, has_logits;
     uint64_t identity[2];
     char numerics[128];
+    uint64_t note_bytes;
     uint64_t payload_bytes; /* before compression */
     uint64_t stored_bytes;
     uint64_t checksum[2];
@@ -38,7 +39,7 @@ struct file_header {
 
 static uint64_t payload_bytes(const struct file_header *h, const day0_engine *engine)
 {
-    return h->n_tokens * sizeof(int32_t) + (h->has_logits ? engine->model->config.vocab_size * sizeof(float) : 0) +
+    return h->note_bytes + h->n_tokens * sizeof(int32_t) + (h->has_logits ? engine->model->config.vocab_size * sizeof(float) : 0) +
            snapshot_bytes(&engine->model->layout, h->length);
 }
 
@@ -48,6 +49,7 @@ static struct file_header header_of(const day0_session *s)
                             .n_tokens = s->n_tokens,
                             .length = s->sequence.length,
                             .has_logits = s->has_logits,
+                            .note_bytes = s->note_bytes,
                             .identity = {s->engine->identity[0], s->engine->identity[1]}};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.numerics, s->engine->numerics, sizeof h.numerics);
@@ -58,6 +60,7 @@ static struct file_header header_of(const day0_session *s)
 /* Hands the payload of a session to `take`, part by part. */
 static enum status write_payload(const day0_session *s, snapshot_part_fn *take, void *context, struct error *err)
 {
+    TRY(take(context, s->note, s->note_bytes, err));
     TRY(take(context, s->tokens, s->n_tokens * sizeof *s->tokens, err));
     if (s->has_logits)
         TRY(take(context, s->logits, s->engine->model->config.vocab_size * sizeof *s->logits, err));
@@ -100,7 +103,7 @@ static enum status check_fit(const struct file_header *h, const day0_session *s,
                                                "larger context_max",
                          name, h->n_tokens, engine->options.context_max);
     *recompute = strncmp(h->numerics, engine->numerics, sizeof h->numerics) != 0;
-    if (h->length > h->n_tokens || (!*recompute && h->payload_bytes != payload_bytes(h, engine)))
+    if (h->length > h->n_tokens || h->note_bytes > SESSION_NOTE_BYTES_MAX || (!*recompute && h->payload_bytes != payload_bytes(h, engine)))
         return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its sizes do not fit", name);
     return STATUS_OK;
 }
@@ -115,6 +118,12 @@ static enum status read_payload(day0_session *s, const struct file_header *h, bo
     s->n_tokens = 0;
     s->has_logits = s->broken = false;
     sequence_reset(&s->sequence);
+    free(s->note);
+    s->note = NULL;
+    s->note_bytes = 0;
+    TRY(memory_take(&s->note, h->note_bytes, 1, "a session's note", err));
+    s->note_bytes = h->note_bytes;
+    TRY(fill(context, s->note, s->note_bytes, err));
     TRY(fill(context, s->tokens, h->n_tokens * sizeof *s->tokens, err));
     for (uint32_t i = 0; i < h->n_tokens; i++)
         if (s->tokens[i] < 0 || (uint32_t)s->tokens[i] >= vocabulary)
@@ -145,7 +154,8 @@ static enum status to_memory(void *context, void *data, size_t bytes, struct err
     (void)err;
     struct cursor *c = context;
     CHECK(bytes <= (size_t)(c->end - c->at));
-    memcpy(c->at, data, bytes);
+    if (bytes > 0)
+        memcpy(c->at, data, bytes);
     c->at += bytes;
     return STATUS_OK;
 }
@@ -155,7 +165,8 @@ static enum status from_memory(void *context, void *data, size_t bytes, struct e
     struct cursor *c = context;
     if (bytes > (size_t)(c->end - c->at))
         return error_set(err, STATUS_FORMAT, "the snapshot is shorter than its header says");
-    memcpy(data, c->at, bytes);
+    if (bytes > 0)
+        memcpy(data, c->at, bytes);
     c->at += bytes;
     return STATUS_OK;
 }

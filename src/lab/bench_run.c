@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cpu/tiers.h"
-#include "exec/probe.h"
+#include "exec/rates.h"
 #include "lab/bench_cost.h"
 #include "lab/bench_state.h"
 
@@ -188,8 +188,8 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
     if (status == STATUS_OK) {
         result->n_threads = team_size(b.model->team);
         result->tier = tiers_name(b.model->kernels.tiers);
-        result->read_gb_s = probe_read_gb_s(b.model->team);
-        result->f32_gflop_s = probe_f32_gflop_s(b.model->team);
+        result->read_gb_s = rates_read_gb_s(b.model->team, RATES_READ_BYTES);
+        result->f32_gflop_s = rates_f32_gflop_s(b.model->team);
         status = run_all(&b, err);
     }
     close_all(&b);

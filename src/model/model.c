@@ -1,6 +1,5 @@
 #include "model/model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,55 +101,19 @@ static enum status make_runner(struct model *model, struct error *err)
     return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err);
 }
 
-/* Pages of all sequences; each may have one page more than its tokens fill, copied from a shared one. */
-static uint64_t pages_of(const struct model *model)
+enum status model_prepare(struct model *model, struct error *err)
 {
-    const struct model_options *o = &model->options;
-    uint64_t a_sequence = (o->context_max + PAGE_TOKENS - 1) / PAGE_TOKENS + 1;
-    return model->layout.n_mla ? o->sequences_max * a_sequence : 0;
+    uint32_t context = model->options.context_max, topk = model->config.index_topk;
+    TRY(check_options(model, err));
+    TRY(team_open(&model->team, model->options.n_threads, err));
+    TRY(make_layout(model, err));
+    model->topk = topk < context ? topk : context;
+    return STATUS_OK;
 }
 
-static void plan_memory(struct model *model)
+uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences)
 {
-    const struct model_options *o = &model->options;
-    size_t workspace = 0, scratch = 0, a_sequence = sequence_bytes(&model->layout, o->context_max);
-    for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
-        workspace = model->plans[b].workspace_bytes > workspace ? model->plans[b].workspace_bytes : workspace;
-        scratch = model->plans[b].scratch_bytes > scratch ? model->plans[b].scratch_bytes : scratch;
-    }
-    struct model_memory *m = &model->memory;
-    *m = (struct model_memory){.weights = checkpoint_bytes(model->checkpoint),
-                               .cache = pages_of(model) * model->layout.page_bytes,
-                               .sequences = (uint64_t)o->sequences_max * a_sequence,
-                               .kept = (uint64_t)o->kept_max * a_sequence,
-                               .workspace = workspace + team_size(model->team) * scratch +
-                                            model->params.arena.used_bytes};
-    m->total = m->weights + m->cache + m->sequences + m->kept + m->workspace;
-}
-
-static enum status check_budget(const struct model *model, struct error *err)
-{
-    const struct model_options *o = &model->options;
-    const struct model_memory *m = &model->memory;
-    if (o->budget_bytes == 0 || m->total <= o->budget_bytes)
-        return STATUS_OK;
-    char advice[128] = "no context fits: the model needs a larger machine";
-    uint64_t fixed = m->total - m->cache, a_page = o->sequences_max * (uint64_t)model->layout.page_bytes;
-    if (fixed < o->budget_bytes && a_page > 0) {
-        uint64_t pages = (o->budget_bytes - fixed) / a_page;
-        if (pages > 1)
-            snprintf(advice, sizeof advice, "a context of %llu tokens would fit",
-                     (unsigned long long)((pages - 1) * PAGE_TOKENS));
-    } else if (fixed - m->kept < o->budget_bytes) {
-        snprintf(advice, sizeof advice, "fewer kept states or sessions may fit");
-    }
-    return error_set(err, STATUS_MEMORY,
-                     "the model does not fit: weights %.2f GB + cache %.2f GB (%u x %u tokens) + states %.2f GB + kept "
-                     "states %.2f GB + workspace %.2f GB = %.2f GB, the budget (%s) is %.2f GB; %s",
-                     (double)m->weights / 1e9, (double)m->cache / 1e9, o->sequences_max, o->context_max,
-                     (double)m->sequences / 1e9, (double)m->kept / 1e9, (double)m->workspace / 1e9,
-                     (double)m->total / 1e9, o->budget_name ? o->budget_name : "as asked for",
-                     (double)o->budget_bytes / 1e9, advice);
+    return model->layout.n_mla ? (uint64_t)sequences * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1) : 0;
 }
 
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
@@ -161,18 +124,15 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
     TRY(params_init(&model->params, &model->config, model->checkpoint, err));
-    TRY(check_options(model, err));
-    TRY(team_open(&model->team, model->options.n_threads, err));
-    TRY(make_layout(model, err));
-    uint32_t context = model->options.context_max;
-    model->topk = model->config.index_topk < context ? model->config.index_topk : context;
-    if (pages_of(model) >= PAGE_NONE)
+    TRY(model_prepare(model, err));
+    uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
+    if (pages >= PAGE_NONE)
         return error_set(err, STATUS_ARGUMENT, "%u sequences of %u tokens are more than the cache can count",
-                         model->options.sequences_max, context);
+                         model->options.sequences_max, model->options.context_max);
+    TRY(budget_compute(&model->budget, model, checkpoint_bytes(model->checkpoint), model->options.budget_bytes, err));
+    TRY(budget_check(&model->budget, err));
     TRY(make_plans(model, err));
-    plan_memory(model);
-    TRY(check_budget(model, err));
-    TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages_of(model), err));
+    TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages, err));
     TRY(make_runner(model, err));
     TRY(memory_take(&model->arrays, 1, sizeof *model->arrays, "the step's arrays", err));
     size_t n = (size_t)model->n_index_layers * MODEL_ROWS_MAX;

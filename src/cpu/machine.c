@@ -1,10 +1,60 @@
+#include "cpu/machine.h"
+
+#include <ctype.h>
+#include <hwloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/file.h"
-#include "engine/engine.h"
+
+/* The value after "KEY" and a colon in a file of such lines, like /proc/cpuinfo. */
+static bool find_line(const char *path, const char *key, char *out, size_t size)
+{
+    char line[512];
+    bool found = false;
+    FILE *in = fopen(path, "r");
+    if (!in)
+        return false;
+    while (!found && fgets(line, sizeof line, in)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) != 0 || !colon)
+            continue;
+        char *value = colon + 1 + strspn(colon + 1, " \t");
+        value[strcspn(value, "\r\n")] = 0;
+        snprintf(out, size, "%s", value);
+        found = *value != 0;
+    }
+    fclose(in);
+    return found;
+}
+
+void machine_name(char out[MACHINE_NAME_BYTES])
+{
+    if (!find_line("/proc/cpuinfo", "model name", out, MACHINE_NAME_BYTES) &&
+        !find_line("/proc/cpuinfo", "CPU part", out, MACHINE_NAME_BYTES))
+        snprintf(out, MACHINE_NAME_BYTES, "unknown processor");
+    for (char *at = out; *at; at++)
+        if (!isprint((unsigned char)*at))
+            *at = '?';
+}
+
+uint64_t machine_cache_bytes(void)
+{
+    static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE};
+    hwloc_topology_t topology;
+    uint64_t bytes = 0;
+    if (hwloc_topology_init(&topology) != 0)
+        return 0;
+    if (hwloc_topology_load(topology) == 0)
+        for (size_t level = 0; level < sizeof levels / sizeof *levels && bytes == 0; level++)
+            for (int i = 0; i < hwloc_get_nbobjs_by_type(topology, levels[level]); i++)
+                bytes += hwloc_get_obj_by_type(topology, levels[level], (unsigned)i)->attr->cache.size;
+    hwloc_topology_destroy(topology);
+    return bytes;
+}
 
 enum { LIMIT_FILE_BYTES_MAX = 1 << 16 };
 
@@ -37,16 +87,16 @@ static uint64_t kilobytes_of(const char *path, const char *key)
     return found;
 }
 
-static void tighten(uint64_t *bytes, char why[64], uint64_t limit, const char *name)
+static void tighten(uint64_t *bytes, char why[MACHINE_LIMIT_BYTES], uint64_t limit, const char *name)
 {
     if (limit >= *bytes)
         return;
     *bytes = limit;
-    snprintf(why, 64, "%s", name);
+    snprintf(why, MACHINE_LIMIT_BYTES, "%s", name);
 }
 
 /* What one cgroup folder leaves: its limit less what is used and cannot be dropped. */
-static void tighten_cgroup(uint64_t *bytes, char why[64], const char *folder, const char *limit_name,
+static void tighten_cgroup(uint64_t *bytes, char why[MACHINE_LIMIT_BYTES], const char *folder, const char *limit_name,
                            const char *used_name)
 {
     char limit_path[PATH_BYTES_MAX + 64], used_path[PATH_BYTES_MAX + 64];
@@ -59,7 +109,7 @@ static void tighten_cgroup(uint64_t *bytes, char why[64], const char *folder, co
 }
 
 /* This process's cgroups and all above them: any may hold the limit. */
-static void tighten_cgroups(uint64_t *bytes, char why[64])
+static void tighten_cgroups(uint64_t *bytes, char why[MACHINE_LIMIT_BYTES])
 {
     char *text;
     size_t size;
@@ -89,10 +139,12 @@ static void tighten_cgroups(uint64_t *bytes, char why[64])
     free(text);
 }
 
-uint64_t limits_available_bytes(char why[64])
+uint64_t machine_memory_bytes(char *why)
 {
+    char unused[MACHINE_LIMIT_BYTES];
+    why = why ? why : unused;
     uint64_t bytes = kilobytes_of("/proc/meminfo", "MemAvailable:");
-    snprintf(why, 64, "the machine's available memory");
+    snprintf(why, MACHINE_LIMIT_BYTES, "the machine's available memory");
     tighten_cgroups(&bytes, why);
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
