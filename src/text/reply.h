@@ -140,6 +140,7 @@ void reply_fini(struct reply *reply);
  *          ID is `id_prefix` followed by the index of the call among all calls. Calls of
  *          REPLY_FLAWS_BROKEN are left out. Arguments that are JSON but no object, which a request cannot
  *          say, stand in {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed from.
+ *          (The renderer drops reasoning that is blank, and writes JSON in Python's spelling.)
  * Fails    STATUS_MEMORY. */
 NEEDS_CHECK enum status chat_reply_message(const struct reply *reply, const char *id_prefix,
                                            struct byte_buffer *out, struct error *err);

@@ -417,6 +417,15 @@ static void limits(void **state)
     assert_int_equal(reply.finish, REPLY_CUT);
     assert_true(reply.content.bytes > REPLY_TEXT_BYTES_MAX - 2 * LONG_BYTES);
     reply_fini(&reply);
+    /* A call that lost an argument so is broken, and not closed. */
+    reply_init(&reply, t, CHAT_FORMAT_K3, true, NULL, NULL);
+    push_text(&reply, t, OPEN("call tool=\"f\"") ARGUMENT("a", "number", "1") O "argument key=\"");
+    push_long(&reply, id, LONG_BYTES);
+    push_text(&reply, t, "\"" S "x" CLOSE("argument") CLOSE("call") E);
+    assert_true(reply.finish == REPLY_STOPPED && reply.call_count == 1);
+    assert_int_equal(reply.calls[0].flaws, REPLY_FLAW_LARGE | REPLY_FLAW_FORM);
+    assert_memory_equal(reply.calls[0].arguments.data, "{\"a\": 1", reply.calls[0].arguments.bytes);
+    reply_fini(&reply);
     reply_init(&reply, t, CHAT_FORMAT_K3, true, NULL, NULL);
     for (size_t i = 0; i <= REPLY_CALLS_MAX; i++)
         push_text(&reply, t, CALL("f", ""));
