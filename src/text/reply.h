@@ -48,8 +48,8 @@ enum reply_flaw {
     REPLY_FLAW_CUT = 16,      /* the reply was cut inside the call */
 };
 
-/* A call with one of these must not be carried out. Its arguments stay as they are; those that day0 writes, of
- * K3, stay unclosed and so are no JSON. */
+/* A call with one of these must not be carried out. Its arguments stay as they are; those that day0 writes,
+ * of K3, stay unclosed and so are no JSON. */
 enum { REPLY_FLAWS_BROKEN = REPLY_FLAW_LARGE | REPLY_FLAW_CUT };
 
 struct reply_call {
@@ -139,8 +139,8 @@ void reply_fini(struct reply *reply);
  *               [{"id": ID, "type": "function", "function": {"name": "...", "arguments": "..."}}]}
  *          ID is `id_prefix` followed by the index of the call among all calls. Calls of
  *          REPLY_FLAWS_BROKEN are left out. Arguments that are JSON but no object, which a request cannot
- *          say, stand in {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed from.
- *          (The renderer drops reasoning that is blank, and writes JSON in Python's spelling.)
+ *          say, stand in {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed
+ *          from. (The renderer drops reasoning that is blank, and writes JSON in Python's spelling.)
  * Fails    STATUS_MEMORY. */
 NEEDS_CHECK enum status chat_reply_message(const struct reply *reply, const char *id_prefix,
                                            struct byte_buffer *out, struct error *err);
