@@ -9,7 +9,8 @@ void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum cha
 {
     *reply = (struct reply){.tokenizer = tokenizer, .format = format, .sink = sink, .context = context};
     detokenizer_init(&reply->words, tokenizer);
-    reply->stop_count = chat_stop_tokens(tokenizer, reply->stops);
+    reply->stop_count = chat_format_stop_tokens(
+        tokenizer, format == CHAT_FORMAT_NONE ? chat_format_of(tokenizer) : format, reply->stops);
     reply->place = REPLY_IN_CONTENT;
     if (format == CHAT_FORMAT_K3)
         reply_k3_init(reply, thinking);

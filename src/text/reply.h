@@ -2,14 +2,16 @@
  * ids.
  *
  * Structure  is control ids alone. Text that looks like structure is text; the text of a marker (from
- * <|open|> or <|close|> to the next control token of the format) never becomes reasoning, content or a value.
+ *            <|open|> or <|close|> to the next control token of the format) never becomes reasoning, content
+ *            or a value.
  * Lenient    whatever the ids, the reply comes out as far as it can be read. The response may be missing, the
  *            reasoning unclosed, calls unclosed: the next tag closes what is open. Unknown tags are ignored,
- * the text in them belongs to what is open around them; text outside of all tags is content; text between
- * calls is dropped. What was mended is said in `flaws`. Streamed   all texts only grow, by whole characters,
- * and events say what is new; so a reply cut anywhere is a prefix of the whole one, and a stream joined is
- * the whole. Formats    K3; K2, NOT verified (see chat.h); CHAT_FORMAT_NONE, where all is content up to a
- * stop token, the names of special tokens included. */
+ *            and the text in them belongs to what is open around them; text outside of all tags is content;
+ *            text between calls is dropped. What was mended is said in `flaws`.
+ * Streamed   texts only grow, by whole characters, and events say what is new: a stream joined is the whole,
+ *            and a reply cut anywhere is a prefix of it.
+ * Formats    K3; K2, NOT verified (see chat.h); CHAT_FORMAT_NONE, where all is content up to a stop token,
+ *            the names of special tokens included. */
 #ifndef DAY0_TEXT_REPLY_H
 #define DAY0_TEXT_REPLY_H
 
@@ -46,7 +48,8 @@ enum reply_flaw {
     REPLY_FLAW_CUT = 16,      /* the reply was cut inside the call */
 };
 
-/* A call with one of these must not be carried out: its arguments stay unclosed, so that they are no JSON. */
+/* A call with one of these must not be carried out. Its arguments stay as they are; those that day0 writes,
+ * of K3, stay unclosed and so are no JSON. */
 enum { REPLY_FLAWS_BROKEN = REPLY_FLAW_LARGE | REPLY_FLAW_CUT };
 
 struct reply_call {
@@ -134,9 +137,10 @@ void reply_fini(struct reply *reply);
 /* Does     appends the reply as the JSON of an assistant message, fit for the next request:
  *              {"role": "assistant", "content": "..." or null, "reasoning_content": "...", "tool_calls":
  *               [{"id": ID, "type": "function", "function": {"name": "...", "arguments": "..."}}]}
- *          ID is `id_prefix` followed by the index of the call among all calls. Calls of REPLY_FLAWS_BROKEN
- * are left out. Arguments that are JSON but no object, which a request cannot say, stand in
- *          {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed from.
+ *          ID is `id_prefix` followed by the index of the call among all calls. Calls of
+ *          REPLY_FLAWS_BROKEN are left out. Arguments that are JSON but no object, which a request cannot
+ *          say, stand in {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed
+ *          from. (The renderer drops reasoning that is blank, and writes JSON in Python's spelling.)
  * Fails    STATUS_MEMORY. */
 NEEDS_CHECK enum status chat_reply_message(const struct reply *reply, const char *id_prefix,
                                            struct byte_buffer *out, struct error *err);

@@ -57,8 +57,7 @@ static enum status write_key(struct reply *reply, struct error *err)
 
 /* ---- values ---- */
 
-/* Python's json module reads NaN and Infinity, JSON does not have them: outside of strings it has no N or I.
- */
+/* Python's json module reads NaN and Infinity; JSON has neither, and no N or I outside of its strings. */
 static bool has_foreign_words(struct byte_span json)
 {
     bool in_string = false;
@@ -205,13 +204,14 @@ enum status reply_end_call(struct reply *reply, unsigned flaws, struct error *er
     if (!reply_is_in_call(reply))
         return STATUS_OK;
     reply_mark(reply, flaws);
-    if (!(flaws & REPLY_FLAWS_BROKEN) && reply_is_in_argument(reply)) {
+    bool is_broken = (open_call(reply)->flaws & REPLY_FLAWS_BROKEN) != 0;
+    if (!is_broken && reply_is_in_argument(reply)) {
         reply_mark(reply, REPLY_FLAW_FORM);
         TRY(reply_end_argument(reply, err));
         if (!reply_is_in_call(reply)) /* it was too large, and ended the call */
             return STATUS_OK;
     }
-    if (!(flaws & REPLY_FLAWS_BROKEN))
+    if (!is_broken)
         TRY(close_arguments(reply, err));
     struct reply_call *call = open_call(reply);
     reply->place = REPLY_IN_TOOLS;
