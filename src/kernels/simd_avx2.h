@@ -16,7 +16,6 @@ enum {
     DOT_TOKENS = 2,
     DOT_OUTPUTS = 3,
     DOT_STREAMS = 4,
-    MXFP4_TOKENS = 1,
     MIX_TOKENS = 3,
     MIX_VECTORS = 2,
     MIX_WIDE = 4,

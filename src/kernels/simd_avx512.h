@@ -21,7 +21,6 @@ enum {
     DOT_TOKENS = 4,  /* dot products: tokens x outputs */
     DOT_OUTPUTS = 6,
     DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
-    MXFP4_TOKENS = 2, /* that use DOT_STREAMS rows of codes directly; more take a widened panel */
     MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
     MIX_VECTORS = 4,
     MIX_WIDE = 8,    /* vectors of columns at once for a single token */
