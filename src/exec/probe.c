@@ -14,15 +14,17 @@
 #include "cpu/tiers.h"
 
 enum {
-    READ_TRIES = 3,
-    FMA_TRIES = 8,
+    READ_TRIES = 4,
+    FMA_TRIES = 50, /* of 2 ms */
+    STREAMS = 8,    /* a thread reads so many places in turn, as the kernels do: one stream alone is slower */
+    LINE_WORDS = 4, /* of a cache line; independent sums */
     CHAINS = 12,    /* independent accumulators: over latency times units, and they fit the registers of every tier */
     FMA_TURNS = 1 << 20,
 };
 
 static const size_t read_bytes = (size_t)1 << 30;
 
-typedef uint64_t words __attribute__((vector_size(64)));
+typedef uint64_t words __attribute__((vector_size(16))); /* a register of every tier's baseline */
 
 struct read_probe {
     char *memory;
@@ -40,15 +42,17 @@ static void fill_part(void *context, unsigned worker)
 static void read_part(void *context, unsigned worker)
 {
     struct read_probe *probe = context;
-    const words *at = (const words *)(const void *)(probe->memory + worker * probe->part_bytes);
-    const words *end = at + probe->part_bytes / sizeof(words);
-    words a = {0}, b = {0};
-    for (; at < end; at += 2) {
-        a += at[0];
-        b += at[1];
-    }
-    a += b;
-    probe->sink[worker] = a[0] + a[7];
+    const char *at = probe->memory + worker * probe->part_bytes;
+    size_t stream_bytes = probe->part_bytes / STREAMS;
+    words sums[LINE_WORDS] = {{0}};
+    for (const char *end = at + stream_bytes; at < end; at += sizeof sums)
+        _Pragma("GCC unroll 8") for (int stream = 0; stream < STREAMS; stream++)
+            _Pragma("GCC unroll 4") for (int i = 0; i < LINE_WORDS; i++)
+                sums[i] += ((const words *)(const void *)(at + stream * stream_bytes))[i];
+    uint64_t total = 0;
+    for (int i = 0; i < LINE_WORDS; i++)
+        total += sums[i][0] + sums[i][1];
+    probe->sink[worker] = total;
 }
 
 double probe_read_gb_s(struct team *team)
