@@ -47,8 +47,8 @@ static void read_part(void *context, unsigned worker)
     words sums[LINE_WORDS] = {{0}};
     for (const char *end = at + stream_bytes; at < end; at += sizeof sums)
         _Pragma("GCC unroll 8") for (int stream = 0; stream < STREAMS; stream++)
-            _Pragma("GCC unroll 4") for (int i = 0; i < LINE_WORDS; i++)
-                sums[i] += ((const words *)(const void *)(at + stream * stream_bytes))[i];
+            _Pragma("GCC unroll 4") for (int i = 0; i < LINE_WORDS; i++) sums[i] +=
+            ((const words *)(const void *)(at + stream * stream_bytes))[i];
     uint64_t total = 0;
     for (int i = 0; i < LINE_WORDS; i++)
         total += sums[i][0] + sums[i][1];
@@ -76,7 +76,8 @@ double probe_read_gb_s(struct team *team)
     return best;
 }
 
-/* The chains of one tier: FMA_TURNS rounds of CHAINS accumulators. Gives their sum, so that none is optimized away. */
+/* The chains of one tier: FMA_TURNS rounds of CHAINS accumulators. Gives their sum, so that none is
+ * optimized away. */
 typedef float chains_fn(float scale, float step);
 
 #define FMA_CHAINS(name, attribute, vector, set, fma, lane0)                                                           \

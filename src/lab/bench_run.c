@@ -126,7 +126,8 @@ static enum status run_prefill(struct bench *b, uint32_t n, struct error *err)
     return STATUS_OK;
 }
 
-/* Steps of one token for each of `batch` sequences, from `depth` on, until there were steps_max or the time is up. */
+/* Steps of one token for each of `batch` sequences, from `depth` on, until there were steps_max or the
+ * time is up. */
 static enum status generate(struct bench *b, uint32_t depth, uint32_t batch, uint32_t steps_max, uint32_t *steps,
                             double *seconds, struct error *err)
 {
@@ -186,8 +187,10 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
     if (status == STATUS_OK) {
         result->n_threads = team_size(b.model->team);
         result->tier = tiers_name(b.model->kernels.tiers);
-        result->read_gb_s = probe_read_gb_s(b.model->team);
-        result->f32_gflop_s = probe_f32_gflop_s(b.model->team);
+        if (request->probe) {
+            result->read_gb_s = probe_read_gb_s(b.model->team);
+            result->f32_gflop_s = probe_f32_gflop_s(b.model->team);
+        }
         status = run_all(&b, err);
     }
     close_all(&b);

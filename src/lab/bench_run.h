@@ -1,8 +1,8 @@
 /* Speed of prompts and of generation, against what the machine can do.
  *
- * Prompts are fed from nothing, with logits of the last token. Generation starts at a depth whose caches are filled with
- * random values (bench_state.h) and feeds one random token a step and sequence. Each row is warmed up, then timed `repeat`
- * times; its speed is the median. */
+ * Prompts are fed from nothing, with logits of the last token. Generation starts at a depth whose caches
+ * are filled with random values (bench_state.h) and feeds one random token a step and sequence. Each row
+ * is warmed up, then timed `repeat` times; its speed is the median. */
 #ifndef DAY0_LAB_BENCH_RUN_H
 #define DAY0_LAB_BENCH_RUN_H
 
@@ -27,6 +27,7 @@ struct bench_request {
     struct model_options options; /* context and sequences are set by the bench */
     struct bench_list prefill, depths, batches;
     uint32_t repeat;
+    bool probe;         /* measure the machine's rates too, which takes a second and 1 GiB */
     double seconds_min; /* one timing of generation takes so long, or BENCH_STEPS_MAX steps */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* or NULL */
     void *progress_context;
@@ -41,7 +42,7 @@ struct bench_row {
 };
 
 struct bench_result {
-    double read_gb_s, f32_gflop_s; /* exec/probe.h; 0 if unknown */
+    double read_gb_s, f32_gflop_s; /* exec/probe.h; 0 if not known */
     unsigned n_threads;
     const char *tier;
     uint32_t n_rows;
