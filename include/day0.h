@@ -115,6 +115,10 @@ DAY0_API void day0_tokens_free(day0_tokens *tokens);
 DAY0_API DAY0_CHECKED day0_status day0_tokenize(const day0_engine *engine, const char *text, size_t bytes,
                                                 day0_tokens *out, day0_error *error);
 
+/* The bytes of some tokens, special ones by their names; terminated, free with free(). */
+DAY0_API DAY0_CHECKED day0_status day0_detokenize(const day0_engine *engine, const int32_t *ids, size_t n, char **text,
+                                                  size_t *bytes, day0_error *error);
+
 /* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the ids of
  * the prompt, in the model's own format. */
 DAY0_API DAY0_CHECKED day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes,

@@ -10,6 +10,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"run", "answer a question or continue a text", app_run},
+    {"chat", "talk with the model", app_chat},
     {"check", "what a checkpoint needs and whether it can run here", lab_check},
     {"synth", "write a random checkpoint of any shape", lab_synth},
     {"logits", "write the raw logits of a list of token ids", lab_logits},

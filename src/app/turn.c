@@ -15,6 +15,7 @@ enum section { NOTHING, REASONING, CONTENT, CALL };
 struct printer {
     enum section section;
     bool colors, at_line_start, failed;
+    const day0_engine *engine;
     day0_reply *reply; /* NULL: raw */
     uint32_t n_tokens;
     double first_token;
@@ -79,13 +80,26 @@ static void on_event(void *context, const day0_reply_event *event)
     }
 }
 
+/* A raw reply shows special tokens by their names. */
+static void put_special(struct printer *p, int32_t id)
+{
+    char *name;
+    size_t bytes;
+    p->has_error = day0_detokenize(p->engine, &id, 1, &name, &bytes, &p->error) != DAY0_OK;
+    if (!p->has_error)
+        put(p, name, bytes);
+    free(name);
+}
+
 static int on_token(void *context, day0_session *session, const day0_token *token)
 {
     struct printer *p = context;
     (void)session;
     if (p->n_tokens++ == 0)
         p->first_token = clock_seconds();
-    if (!p->reply)
+    if (!p->reply && token->is_special)
+        put_special(p, token->id);
+    else if (!p->reply)
         put(p, token->text, token->text_bytes);
     else if (!p->has_error)
         p->has_error = day0_reply_push(p->reply, token->id, &p->error) != DAY0_OK;
@@ -129,7 +143,7 @@ static day0_status run_steps(day0_session *session, day0_engine *engine, const s
 day0_status turn_run(day0_session *session, day0_engine *engine, const day0_tokens *prompt, const struct app_flags *flags,
                      const day0_sampling *sampling, bool raw, struct turn *turn, day0_error *error)
 {
-    struct printer p = {.colors = isatty(STDOUT_FILENO) != 0, .at_line_start = true};
+    struct printer p = {.colors = isatty(STDOUT_FILENO) != 0, .at_line_start = true, .engine = engine};
     day0_generation generation = day0_generation_default(engine);
     day0_reuse reuse;
     *turn = (struct turn){.n_prompt = prompt->count};

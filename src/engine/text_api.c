@@ -43,6 +43,28 @@ day0_status day0_tokenize(const day0_engine *engine, const char *text, size_t by
     return give_tokens(&list, status, &err, out, error);
 }
 
+day0_status day0_detokenize(const day0_engine *engine, const int32_t *ids, size_t n, char **text, size_t *bytes,
+                            day0_error *error)
+{
+    struct error err;
+    struct byte_buffer out = {0};
+    *text = NULL;
+    *bytes = 0;
+    enum status status = need_tokenizer(engine, &err);
+    if (status == STATUS_OK)
+        status = tokenizer_decode(engine->tokenizer, ids, n, &out, &err);
+    size_t length = out.bytes;
+    if (status == STATUS_OK)
+        status = byte_buffer_append(&out, "", 1, &err);
+    if (status != STATUS_OK) {
+        byte_buffer_fini(&out);
+        return engine_error(error, status, &err);
+    }
+    *text = out.data;
+    *bytes = length;
+    return DAY0_OK;
+}
+
 day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes, day0_tokens *out,
                              day0_error *error)
 {

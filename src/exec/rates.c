@@ -13,13 +13,15 @@
 #include "cpu/tiers.h"
 
 enum {
-    READ_TRIES = 3,
-    FMA_TRIES = 8,
+    READ_TRIES = 4,
+    FMA_TRIES = 50, /* of 2 ms */
+    STREAMS = 8,    /* a thread reads so many places in turn, as the kernels do: one stream alone is slower */
+    LINE_WORDS = 4, /* of a cache line; independent sums */
     CHAINS = 12,    /* independent accumulators: over latency times units, and they fit the registers of every tier */
     FMA_TURNS = 1 << 20,
 };
 
-typedef uint64_t words __attribute__((vector_size(64)));
+typedef uint64_t words __attribute__((vector_size(16))); /* a register of every tier's baseline */
 
 struct read_probe {
     char *memory;
@@ -37,15 +39,17 @@ static void fill_part(void *context, unsigned worker)
 static void read_part(void *context, unsigned worker)
 {
     struct read_probe *probe = context;
-    const words *at = (const words *)(const void *)(probe->memory + worker * probe->part_bytes);
-    const words *end = at + probe->part_bytes / sizeof(words);
-    words a = {0}, b = {0};
-    for (; at < end; at += 2) {
-        a += at[0];
-        b += at[1];
-    }
-    a += b;
-    probe->sink[worker] = a[0] + a[7];
+    const char *at = probe->memory + worker * probe->part_bytes;
+    size_t stream_bytes = probe->part_bytes / STREAMS;
+    words sums[LINE_WORDS] = {{0}};
+    for (const char *end = at + stream_bytes; at < end; at += sizeof sums)
+        _Pragma("GCC unroll 8") for (int stream = 0; stream < STREAMS; stream++)
+            _Pragma("GCC unroll 4") for (int i = 0; i < LINE_WORDS; i++) sums[i] +=
+            ((const words *)(const void *)(at + stream * stream_bytes))[i];
+    uint64_t total = 0;
+    for (int i = 0; i < LINE_WORDS; i++)
+        total += sums[i][0] + sums[i][1];
+    probe->sink[worker] = total;
 }
 
 double rates_read_gb_s(struct team *team, uint64_t bytes)
@@ -69,7 +73,8 @@ double rates_read_gb_s(struct team *team, uint64_t bytes)
     return best;
 }
 
-/* The chains of one tier: FMA_TURNS rounds of CHAINS accumulators. Gives their sum, so that none is optimized away. */
+/* The chains of one tier: FMA_TURNS rounds of CHAINS accumulators. Gives their sum, so that none is
+ * optimized away. */
 typedef float chains_fn(float scale, float step);
 
 #define FMA_CHAINS(name, attribute, vector, set, fma, lane0)                                                           \

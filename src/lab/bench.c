@@ -17,10 +17,10 @@ enum {
 };
 
 static const char help[] =
-    "usage: day0 bench [-m DIR] [--prefill N,...] [--decode DEPTH,...] [--batch N,...] [--repeat N] [--json | --csv]\n"
+    "usage: day0 bench [-m DIR] [--prefill N,...] [--decode DEPTH,...] [--batch N,...] [options]\n"
     "Tokens a second of prompts (prefill) and of generation (decode), with the bytes that a token must move and the\n"
-    "operations it takes, as shares of the machine's own rates, measured in the same run. Deep contexts are made of random\n"
-    "values, not computed.\n"
+    "operations it takes, as shares of the machine's own rates, measured in the same run. Deep contexts are made of\n"
+    "random values, not computed. A model that fits into the caches may read faster than memory: over 100%.\n"
     "\n"
     "      --prefill N,...   prompts of these lengths (default 512,2048); none: leave them out\n"
     "      --decode DEPTH,...  generation after so many tokens (default 0,4096); none: leave it out\n"
@@ -51,8 +51,8 @@ static enum status parse_list(struct bench_list *list, const char *name, const c
         char number[16];
         size_t digits = strcspn(at, ",");
         if (list->n == BENCH_LIST_MAX || digits >= sizeof number)
-            return error_set(err, STATUS_ARGUMENT, "--%s takes up to %d whole numbers with commas between, not '%s'", name,
-                             BENCH_LIST_MAX, value);
+            return error_set(err, STATUS_ARGUMENT, "--%s takes up to %d whole numbers with commas between, not '%s'",
+                             name, BENCH_LIST_MAX, value);
         memcpy(number, at, digits);
         number[digits] = 0;
         TRY(flag_count(name, number, low, high, &list->values[list->n++], err));
@@ -124,6 +124,7 @@ int lab_bench(int argc, char **argv)
                                           .depths = {{0, 4096}, 2},
                                           .batches = {{1, 4}, 2},
                                           .repeat = 3,
+                                          .probe = true,
                                           .seconds_min = 0.25},
                               .report = bench_report_table};
     struct error err = {0};

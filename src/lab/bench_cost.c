@@ -41,8 +41,8 @@ static void add_kda(struct bench_cost *cost, const struct model *model, const st
                     const struct shape *s)
 {
     const struct config *c = &model->config;
-    const struct matrix *matrices[] = {&p->q_proj,   &p->k_proj, &p->v_proj,   &p->f_a_proj, &p->f_b_proj,
-                                       &p->b_proj,   &p->g_proj, &p->g_a_proj, &p->g_b_proj, &p->o_proj};
+    const struct matrix *matrices[] = {&p->q_proj, &p->k_proj, &p->v_proj,   &p->f_a_proj, &p->f_b_proj,
+                                       &p->b_proj, &p->g_proj, &p->g_a_proj, &p->g_b_proj, &p->o_proj};
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
         add_matrix(cost, matrices[i], s->all_rows);
     const struct state_layout *layout = &model->layout;
@@ -62,7 +62,8 @@ static void add_caches(struct bench_cost *cost, const struct model *model, const
     double end = s->first + s->rows, topk = sparse ? model->topk : end;
     double attended = fmin(end, topk * s->rows); /* positions that some row may attend to */
     double latent = (double)layout->latent_row_bytes;
-    double key = sparse ? (double)layout_index_block_bytes(layout->index_dtype, indexer->head_dim) / INDEX_BLOCK_KEYS : 0;
+    double key =
+        sparse ? (double)layout_index_block_bytes(layout->index_dtype, indexer->head_dim) / INDEX_BLOCK_KEYS : 0;
     double scanned = end > topk ? end : 0;
     add(cost, s->sequences * ((attended + s->rows) * latent + (scanned + s->rows) * key), 0);
     double per_key = 2.0 * c->n_heads * (2.0 * c->kv_lora_rank + c->qk_rope_head_dim);
@@ -74,9 +75,9 @@ static void add_caches(struct bench_cost *cost, const struct model *model, const
 static void add_mla(struct bench_cost *cost, const struct model *model, const struct mla_params *p,
                     const struct shape *s)
 {
-    const struct matrix *matrices[] = {&p->q_a_proj,     &p->q_b_proj,   &p->q_proj,     &p->kv_a_proj,
-                                       &p->kv_b_proj,    &p->g_proj,     &p->o_proj,     &p->indexer.wq_b,
-                                       &p->indexer.wk,   &p->indexer.weights_proj};
+    const struct matrix *matrices[] = {
+        &p->q_a_proj, &p->q_b_proj, &p->q_proj,       &p->kv_a_proj,  &p->kv_b_proj,
+        &p->g_proj,   &p->o_proj,   &p->indexer.wq_b, &p->indexer.wk, &p->indexer.weights_proj};
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
         add_matrix(cost, matrices[i], s->all_rows);
     add_caches(cost, model, &p->indexer, s);

@@ -32,17 +32,19 @@ static double arithmetic_fraction(const struct bench_result *result, const struc
 enum status bench_report_table(FILE *out, const struct bench_request *request, const struct bench_result *result,
                                struct error *err)
 {
-    fprintf(out, "%s: %u threads, tier %s, kv %s, li %s; this machine reads %.1f GB/s, does %.0f GFLOP/s of float32 FMA\n\n",
+    fprintf(out, "%s: %u threads, tier %s, kv %s, li %s\nmachine: reads %.1f GB/s, float32 FMA %.0f GFLOP/s\n\n",
             request->directory, result->n_threads, result->tier, dtype_name(request->options.latent_dtype),
             dtype_name(request->options.index_dtype), result->read_gb_s, result->f32_gflop_s);
-    fprintf(out, "work     tokens   depth  batch    tokens/s  (slowest to fastest)   MB/token  of read   MFLOP/token  of FMA\n");
+    fprintf(out,
+            "work     tokens   depth  batch  tokens/s  (slowest, fastest)    MB/token  of read  MFLOP/token  of FMA\n");
     for (uint32_t i = 0; i < result->n_rows; i++) {
         const struct bench_row *row = &result->rows[i];
         char range[32];
-        snprintf(range, sizeof range, "(%.1f to %.1f)", row->slowest, row->fastest);
-        fprintf(out, "%-7s %7u %7u %6u  %10.1f  %-20s  %9.3f  %6.1f%%  %12.2f  %5.1f%%\n", work_of(row), row->tokens, row->depth,
-                row->batch, row->tokens_per_s, range, 1e3 * row->gb_per_token, 100 * bandwidth_fraction(result, row),
-                1e3 * row->gflop_per_token, 100 * arithmetic_fraction(result, row));
+        snprintf(range, sizeof range, "(%.1f, %.1f)", row->slowest, row->fastest);
+        fprintf(out, "%-7s %7u %7u %6u  %8.1f  %-18s  %10.3f  %6.1f%%  %11.2f  %5.1f%%\n", work_of(row), row->tokens,
+                row->depth, row->batch, row->tokens_per_s, range, 1e3 * row->gb_per_token,
+                100 * bandwidth_fraction(result, row), 1e3 * row->gflop_per_token,
+                100 * arithmetic_fraction(result, row));
     }
     return written(out, err);
 }

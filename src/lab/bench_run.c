@@ -126,7 +126,8 @@ static enum status run_prefill(struct bench *b, uint32_t n, struct error *err)
     return STATUS_OK;
 }
 
-/* Steps of one token for each of `batch` sequences, from `depth` on, until there were steps_max or the time is up. */
+/* Steps of one token for each of `batch` sequences, from `depth` on, until there were steps_max or the
+ * time is up. */
 static enum status generate(struct bench *b, uint32_t depth, uint32_t batch, uint32_t steps_max, uint32_t *steps,
                             double *seconds, struct error *err)
 {
@@ -148,18 +149,16 @@ static enum status generate(struct bench *b, uint32_t depth, uint32_t batch, uin
 static enum status run_decode(struct bench *b, uint32_t depth, uint32_t batch, struct error *err)
 {
     double speeds[BENCH_REPEAT_MAX], seconds;
+    struct bench_row row = {.decode = true, .tokens = UINT32_MAX, .depth = depth, .batch = batch};
     uint32_t steps, warm_up = 2;
     TRY(generate(b, depth, batch, warm_up, &steps, &seconds, err));
-    uint32_t tokens[BENCH_REPEAT_MAX];
     for (uint32_t i = 0; i < b->request->repeat; i++) {
         TRY(generate(b, depth, batch, BENCH_STEPS_MAX, &steps, &seconds, err));
-        tokens[i] = steps * batch;
-        speeds[i] = tokens[i] / seconds;
+        uint32_t tokens = steps * batch;
+        speeds[i] = tokens / seconds;
+        row.tokens = tokens < row.tokens ? tokens : row.tokens;
         tell(b, (uint64_t)BENCH_STEPS_MAX * batch);
     }
-    struct bench_row row = {.decode = true, .tokens = tokens[0], .depth = depth, .batch = batch};
-    for (uint32_t i = 1; i < b->request->repeat; i++)
-        row.tokens = tokens[i] < row.tokens ? tokens[i] : row.tokens;
     add_row(b, row, speeds, bench_cost_step(b->model, batch, 1, depth, batch), batch);
     return STATUS_OK;
 }
@@ -188,8 +187,10 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
     if (status == STATUS_OK) {
         result->n_threads = team_size(b.model->team);
         result->tier = tiers_name(b.model->kernels.tiers);
-        result->read_gb_s = rates_read_gb_s(b.model->team, RATES_READ_BYTES);
-        result->f32_gflop_s = rates_f32_gflop_s(b.model->team);
+        if (request->probe) {
+            result->read_gb_s = rates_read_gb_s(b.model->team, RATES_READ_BYTES);
+            result->f32_gflop_s = rates_f32_gflop_s(b.model->team);
+        }
         status = run_all(&b, err);
     }
     close_all(&b);

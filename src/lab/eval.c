@@ -22,24 +22,25 @@ enum {
 };
 
 static const char help[] =
-    "usage: day0 eval [-m DIR] --text FILE [--compare POLICY POLICY ... | --li-compare] [--max-kl X] [options]\n"
-    "Likelihood of a text under the model, for one policy or several side by side: the first is the reference, the others\n"
-    "are measured by their distance to it. docs/EVAL.md explains the figures.\n"
+    "usage: day0 eval [-m DIR] --text FILE [--compare POLICY ... | --li-compare] [--max-kl X] [options]\n"
+    "Likelihood of a text under the model, for one policy or several side by side: the first is the reference, the\n"
+    "others are measured by their distance to it. docs/EVAL.md explains the figures.\n"
     "\n"
     "      --text FILE       the text, UTF-8; - is standard input\n"
-    "      --compare POLICY  what to compare, as key=value,...: act, cpu, exec, kv, li, li-scale, threads, with the values\n"
-    "                        of the flags below; what is not named is as those flags say. Repeat it, or go on with POLICYs\n"
+    "      --compare POLICY ...  what to compare, each as key=value,key=value: act, cpu, exec, kv, li, li-scale, "
+    "threads\n"
+    "                        with the values of the flags below; what is not named is as those flags say\n"
     "      --li-compare      short for li=f32 li=bf16 li=mxfp8,li-scale=floor li=mxfp8,li-scale=ceil\n"
-    "      --max-kl X        exit status 1 if the mean KL divergence of a policy from the reference is over X nats\n"
-    "      --ctx N           cut the text into windows of N tokens (default: one window, as long as a model can)\n"
-    "  -n, --tokens N        read the first N tokens only\n"
+    "      --max-kl X        exit status 1 if the mean KL divergence of a policy from the reference is over X\n"
+    "      --ctx N           cut the text into windows of N tokens (default: one window for all)\n"
+    "  -n, --tokens N        the first N tokens only\n"
     "      --json            one JSON object instead of the table\n";
 
 static const char examples[] =
     "\nExamples:\n"
     "  day0 eval --text models/jargon-k31/eval.txt\n"
     "  day0 eval --text models/jargon-k31/eval.txt --li-compare\n"
-    "  day0 eval --text models/jargon-k31/eval.txt -n 1000 --compare kv=f32,li=f32 kv=bf16 --max-kl 1e-3 --json\n";
+    "  day0 eval --text models/jargon-k31/eval.txt -n 999 --compare kv=f32 kv=bf16 --max-kl 0.001 --json\n";
 
 struct eval_command {
     struct model_flags flags;
@@ -125,8 +126,8 @@ static enum status evaluate(struct eval_command *c, const char **past, struct er
     for (uint32_t p = 0; status == STATUS_OK && c->limited && p < result.n_policies && !*past; p++)
         if (result.figures[p].kl_mean > c->kl_max) {
             *past = c->policies[p].name;
-            (void)error_set(err, STATUS_ARGUMENT, "policy '%s': the mean KL divergence is %.3g, over --max-kl %g", *past,
-                            result.figures[p].kl_mean, c->kl_max);
+            (void)error_set(err, STATUS_ARGUMENT, "policy '%s': the mean KL divergence is %.3g, over --max-kl %g",
+                            *past, result.figures[p].kl_mean, c->kl_max);
         }
     eval_result_fini(&result);
     return status;

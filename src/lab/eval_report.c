@@ -76,7 +76,8 @@ static json_t *recall_json(const struct eval_result *result, const struct eval_f
     json_t *list = json_array();
     for (uint32_t i = 0; i < result->n_index_layers; i++) {
         const struct eval_recall *r = &figures->recall[i];
-        json_t *mean = r->rows ? json_real(r->mean) : json_null(), *lowest = r->rows ? json_real(r->lowest) : json_null();
+        json_t *mean = r->rows ? json_real(r->mean) : json_null(),
+               *lowest = r->rows ? json_real(r->lowest) : json_null();
         json_array_append_new(list, json_pack("{s:I, s:I, s:o, s:o}", "layer", (json_int_t)r->layer + 1, "rows",
                                               (json_int_t)r->rows, "mean", mean, "lowest", lowest));
     }
@@ -89,18 +90,19 @@ enum status eval_report_json(FILE *out, const char *text_name, const struct eval
     json_t *policies = json_array();
     for (uint32_t p = 0; p < result->n_policies; p++) {
         const struct eval_figures *f = &result->figures[p];
-        json_array_append_new(
-            policies, json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I, s:f, s:o, s:f}", "policy", request->policies[p].name,
-                                "reference", p == 0, "nll", f->nll, "perplexity", exp(f->nll), "kl_mean", f->kl_mean,
-                                "kl_max", f->kl_max, "kl_max_token", (json_int_t)f->kl_max_token, "agreement",
-                                f->agreement, "recall", recall_json(result, f), "seconds", f->seconds));
+        json_array_append_new(policies,
+                              json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:I, s:f, s:o, s:f}", "policy",
+                                        request->policies[p].name, "reference", p == 0, "nll", f->nll, "perplexity",
+                                        exp(f->nll), "kl_mean", f->kl_mean, "kl_max", f->kl_max, "kl_max_token",
+                                        (json_int_t)f->kl_max_token, "agreement", f->agreement, "recall",
+                                        recall_json(result, f), "seconds", f->seconds));
     }
-    json_t *report = json_pack(
-        "{s:s%, s:s%, s:I, s:I, s:I, s:I, s:o, s:I, s:o}", "model", request->directory, strlen(request->directory), "text",
-        text_name, strlen(text_name), "tokens", (json_int_t)request->n_tokens, "windows", (json_int_t)result->n_windows,
-        "context", (json_int_t)result->context, "predictions", (json_int_t)result->n_predictions, "bos",
-        request->bos >= 0 ? json_integer(request->bos) : json_null(), "topk", (json_int_t)result->topk, "policies",
-        policies);
+    json_t *report = json_pack("{s:s%, s:s%, s:I, s:I, s:I, s:I, s:o, s:I, s:o}", "model", request->directory,
+                               strlen(request->directory), "text", text_name, strlen(text_name), "tokens",
+                               (json_int_t)request->n_tokens, "windows", (json_int_t)result->n_windows, "context",
+                               (json_int_t)result->context, "predictions", (json_int_t)result->n_predictions, "bos",
+                               request->bos >= 0 ? json_integer(request->bos) : json_null(), "topk",
+                               (json_int_t)result->topk, "policies", policies);
     if (!report)
         return error_set(err, STATUS_FORMAT, "cannot make JSON of the report: a path is not UTF-8, or memory is short");
     json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS));

@@ -70,7 +70,8 @@ static enum status add_scores(struct lockstep *l, const struct score_row *scores
     return STATUS_OK;
 }
 
-/* Rows [first, first + n) of the window through every policy; `first_token` is the token of the text that the first predicts. */
+/* Rows [first, first + n) of the window through every policy; `first_token` is the token of the text that
+ * the first predicts. */
 static enum status run_chunk(struct lockstep *l, uint32_t first, uint32_t n, uint64_t first_token, uint64_t total,
                              struct error *err)
 {
@@ -88,7 +89,7 @@ static enum status run_chunk(struct lockstep *l, uint32_t first, uint32_t n, uin
         TRY(model_step(model, &span, 1, &outputs, err));
         l->result->figures[l->policy].seconds += clock_seconds() - start;
         eval_score_rows(l->models[0]->team, scores, outputs.logits, l->window + first + 1, n, l->vocabulary,
-                   others ? l->reference_logits : NULL, l->reference_scores);
+                        others ? l->reference_logits : NULL, l->reference_scores);
         TRY(add_scores(l, scores, n, first_token, err));
         if (r->progress)
             r->progress(r->progress_context, l->done += n, total);

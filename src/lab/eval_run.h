@@ -1,8 +1,9 @@
-/* Policies of one model side by side on one text: likelihood, divergence from the first, agreement, selections recalled.
+/* Policies of one model side by side on one text: likelihood, divergence from the first, agreement,
+ * selections recalled.
  *
- * The policies run in lockstep: each chunk of tokens goes through all of them before the next, so two chunks of logits are
- * held, the reference's and the current one's, however long the text is. Every policy is a model of its own, opened on the
- * same checkpoint, whose pages they share. */
+ * The policies run in lockstep: each chunk of tokens goes through all of them before the next, so two
+ * chunks of logits are held, the reference's and the current one's, however long the text is. Every policy
+ * is a model of its own, opened on the same checkpoint, whose pages they share. */
 #ifndef DAY0_LAB_EVAL_RUN_H
 #define DAY0_LAB_EVAL_RUN_H
 
@@ -28,11 +29,11 @@ struct eval_recall {
 };
 
 struct eval_figures {
-    double nll;      /* mean, nats a predicted token */
+    double nll; /* mean, nats a predicted token */
     double kl_mean, kl_max;
-    uint64_t kl_max_token; /* which token of the text was being predicted there */
-    double agreement; /* share of rows whose best token is the reference's */
-    double seconds;   /* in the model's steps */
+    uint64_t kl_max_token;      /* which token of the text was being predicted there */
+    double agreement;           /* share of rows whose best token is the reference's */
+    double seconds;             /* in the model's steps */
     struct eval_recall *recall; /* [n_index_layers] */
 };
 
@@ -43,8 +44,9 @@ struct eval_result {
     struct eval_figures *figures; /* [n_policies] */
 };
 
-/* Fills `result`, which owns its memory until eval_result_fini (also on failure). Fails with STATUS_ARGUMENT if nothing is
- * predicted, STATUS_FORMAT where logits are not finite, and as opening and running a model do. */
+/* Fills `result`, which owns its memory until eval_result_fini (also on failure). Fails with
+ * STATUS_ARGUMENT if nothing is predicted, STATUS_FORMAT where logits are not finite, and as opening and
+ * running a model do. */
 NEEDS_CHECK enum status eval_run(const struct eval_request *request, struct eval_result *result, struct error *err);
 void eval_result_fini(struct eval_result *result);
 

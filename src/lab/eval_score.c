@@ -12,9 +12,10 @@ struct scoring {
     unsigned n_workers;
 };
 
-/* Row by row as p (d + exp(-d) - 1) with d = log p - log q: the added terms sum to zero over the vocabulary, none is negative,
- * and the sum does not cancel where the distributions are close. */
-static double divergence(const float *reference, double reference_log_sum, const float *logits, double log_sum, size_t n)
+/* Row by row as p (d + exp(-d) - 1) with d = log p - log q: the added terms sum to zero over the
+ * vocabulary, none is negative, and the sum does not cancel where the distributions are close. */
+static double divergence(const float *reference, double reference_log_sum, const float *logits, double log_sum,
+                         size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
@@ -50,7 +51,7 @@ static void work(void *context, unsigned worker)
 }
 
 void eval_score_rows(struct team *team, struct score_row *scores, const float *logits, const int32_t *targets,
-                size_t n_rows, size_t vocabulary, const float *reference, const struct score_row *reference_scores)
+                     size_t n_rows, size_t vocabulary, const float *reference, const struct score_row *reference_scores)
 {
     struct scoring s = {scores, logits, targets, n_rows, vocabulary, reference, reference_scores, team_size(team)};
     team_run(team, work, &s);

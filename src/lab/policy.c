@@ -10,7 +10,7 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT}, {"cpu", FLAG_CPU}, {"exec", FLAG_EXEC},      {"kv", FLAG_KV},
+} keys[] = {{"act", FLAG_ACT}, {"cpu", FLAG_CPU},           {"exec", FLAG_EXEC},      {"kv", FLAG_KV},
             {"li", FLAG_LI},   {"li-scale", FLAG_LI_SCALE}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -66,7 +66,7 @@ void policy_of(struct policy *policy, const struct model_options *options)
     policy->options = *options;
     snprintf(policy->name, sizeof policy->name, "kv=%s,li=%s%s", dtype_name(options->latent_dtype),
              dtype_name(options->index_dtype),
-             options->index_dtype != DTYPE_MXFP8      ? ""
-             : options->index_rule == MX_FLOOR ? ",li-scale=floor"
-                                                      : ",li-scale=ceil");
+             options->index_dtype != DTYPE_MXFP8 ? ""
+             : options->index_rule == MX_FLOOR   ? ",li-scale=floor"
+                                                 : ",li-scale=ceil");
 }

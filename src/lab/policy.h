@@ -1,7 +1,7 @@
 /* A policy: how a model's numbers are computed, in one string, "kv=f32,li=mxfp8,li-scale=ceil".
  *
- * Its keys are the names of the shared model flags (model_flags.h): act, cpu, exec, kv, li, li-scale, threads. What a
- * policy does not name is as the command line's flags say. */
+ * Its keys are the names of the shared model flags (model_flags.h): act, cpu, exec, kv, li, li-scale,
+ * threads. What a policy does not name is as the command line's flags say. */
 #ifndef DAY0_LAB_POLICY_H
 #define DAY0_LAB_POLICY_H
 
@@ -17,8 +17,8 @@ struct policy {
     struct model_options options;
 };
 
-/* Reads `text` over `base`. Fails with STATUS_ARGUMENT: an unknown key or value, a key named twice, no key, a tier that this
- * machine lacks. The policy borrows nothing from `text`, and what `base` borrows. */
+/* Reads `text` over `base`. Fails with STATUS_ARGUMENT: an unknown key or value, a key named twice, no
+ * key, a tier that this machine lacks. The policy borrows nothing from `text`, and what `base` borrows. */
 NEEDS_CHECK enum status policy_parse(struct policy *policy, const char *text, const struct model_options *base,
                                      struct error *err);
 

@@ -1,14 +1,14 @@
-/* day0 eval: likelihoods against the float64 goldens of the bundled model, the figures of a policy against itself, the order
- * that roundings of index keys must keep, policies that cannot be read, and exit statuses. */
-#include <getopt.h>
+/* day0 eval: likelihoods against the float64 goldens of the bundled model, the figures of a policy against
+ * itself, the order that roundings of index keys must keep, policies that cannot be read, and exit
+ * statuses. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "command_help.h"
 #include "lab/commands.h"
 #include "lab/eval_report.h"
 #include "lab/eval_run.h"
@@ -47,7 +47,8 @@ static double golden_nll(const char *cache, const char *li, const char *rule, si
     FILE *file = fopen(GOLDEN "nll.txt", "r");
     assert_non_null(file);
     while (fscanf(file, "%15s %15s %15s %zu %zu %lf", line_cache, line_li, line_rule, &tokens, &predictions, &nll) == 6)
-        if (strcmp(cache, line_cache) == 0 && strcmp(li, line_li) == 0 && strcmp(rule, line_rule) == 0 && tokens == n_tokens)
+        if (strcmp(cache, line_cache) == 0 && strcmp(li, line_li) == 0 && strcmp(rule, line_rule) == 0 &&
+            tokens == n_tokens)
             return fclose(file), nll;
     fail_msg("no figure for %s %s %s %zu", cache, li, rule, n_tokens);
     return 0;
@@ -64,14 +65,19 @@ static struct policy policy_or_fail(const char *text)
     return policy;
 }
 
-static struct eval_result run_or_fail(const char *directory, const char *const *texts, uint32_t n, const int32_t *tokens,
-                                      size_t n_tokens, int32_t bos, uint32_t context)
+static struct eval_result run_or_fail(const char *directory, const char *const *texts, uint32_t n,
+                                      const int32_t *tokens, size_t n_tokens, int32_t bos, uint32_t context)
 {
     struct policy policies[POLICIES_MAX];
     for (uint32_t p = 0; p < n; p++)
         policies[p] = policy_or_fail(texts[p]);
-    struct eval_request request = {.directory = directory, .policies = policies, .n_policies = n, .tokens = tokens,
-                                   .n_tokens = n_tokens, .bos = bos, .context = context};
+    struct eval_request request = {.directory = directory,
+                                   .policies = policies,
+                                   .n_policies = n,
+                                   .tokens = tokens,
+                                   .n_tokens = n_tokens,
+                                   .bos = bos,
+                                   .context = context};
     struct eval_result result;
     struct error err;
     if (eval_run(&request, &result, &err) != STATUS_OK)
@@ -87,15 +93,17 @@ static void likelihoods_are_the_goldens(void **state)
     size_t lengths[2] = {SHORT_TOKENS, n};
     for (int i = 0; i < (slow_tests() ? 2 : 1); i++) {
         struct eval_result r = run_or_fail(MODEL, li_compare, N_LI, tokens + 1, lengths[i] - 1, BOS, 0);
-        double want[N_LI] = {golden_nll("f32", "f32", "floor", lengths[i]), golden_nll("bf16", "bf16", "floor", lengths[i]),
-                             golden_nll("bf16", "mxfp8", "floor", lengths[i]), golden_nll("bf16", "mxfp8", "ceil", lengths[i])};
+        double want[N_LI] = {
+            golden_nll("f32", "f32", "floor", lengths[i]), golden_nll("bf16", "bf16", "floor", lengths[i]),
+            golden_nll("bf16", "mxfp8", "floor", lengths[i]), golden_nll("bf16", "mxfp8", "ceil", lengths[i])};
         assert_int_equal(r.n_predictions, lengths[i] - 1);
         assert_int_equal(r.context, lengths[i]);
         for (int p = 0; p < N_LI; p++) {
             print_message("%s: nll %.7f, float64 %.7f\n", li_compare[p], r.figures[p].nll, want[p]);
             assert_true(fabs(r.figures[p].nll - want[p]) <= 1e-3 * want[p]);
         }
-        assert_true(fabs(r.figures[0].nll - want[0]) <= 1e-6); /* float32 against float64: nothing is rounded on purpose */
+        assert_true(fabs(r.figures[0].nll - want[0]) <=
+                    1e-6); /* float32 against float64: nothing is rounded on purpose */
         eval_result_fini(&r);
     }
     free(tokens);
@@ -183,7 +191,8 @@ static void windows_cut_the_text(void **state)
     struct eval_result first = run_or_fail(g.directory, &policy, 1, g.tokens + 1, 33, g.tokens[0], 0);
     struct eval_result second = run_or_fail(g.directory, &policy, 1, g.tokens + 34, 33, g.tokens[0], 34);
     struct eval_result third = run_or_fail(g.directory, &policy, 1, g.tokens + 67, 33, g.tokens[0], 50);
-    assert_true(fabs(marked.figures[0].nll - (first.figures[0].nll + second.figures[0].nll + third.figures[0].nll) / 3) < 1e-12);
+    assert_true(fabs(marked.figures[0].nll -
+                     (first.figures[0].nll + second.figures[0].nll + third.figures[0].nll) / 3) < 1e-12);
     struct eval_result bare = run_or_fail(g.directory, &policy, 1, g.tokens, 100, -1, 33);
     assert_int_equal(bare.n_windows, 4); /* of 33, 33, 33 and 1: the last predicts nothing */
     assert_int_equal(bare.n_predictions, 96);
@@ -201,7 +210,8 @@ static void rows_are_scored_carefully(void **state)
     struct team *team;
     struct error err;
     assert_int_equal(team_open(&team, 2, &err), STATUS_OK);
-    /* Logits far outside of what exp holds, a distribution of one token, and two that differ in the last bit. */
+    /* Logits far outside of what exp holds, a distribution of one token, and two that differ in the last
+     * bit. */
     float p[4][3] = {{5000, 4999, -5000}, {0, -800, -900}, {1, 1, 1}, {0, 1, 2}};
     float q[4][3] = {{4000, 3999, -6000}, {-800, 0, -900}, {1, 1, nextafterf(1, 2)}, {2, 1, 0}};
     const int32_t targets[4] = {1, 0, 2, 0};
@@ -224,9 +234,24 @@ static void rows_are_scored_carefully(void **state)
 static void policies_that_cannot_be_read(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"", "kv", "kv=", "kv=f64", "li=int8", "li-scale=up", "kw=f32", "kv=f32,", "kv=f32,kv=bf16",
-                                        ",kv=f32", "threads=0", "threads=two", "cpu=mmx", "act=fast", "exec=lazy", "kv=f32 li=f32",
-                                        "kv=bf16,li=bf16,li-scale=floor,exec=graph,threads=1,act=exact,kv=bf16,li=bf16,li-scale=floor,k"};
+    static const char *const wrong[] = {
+        "",
+        "kv",
+        "kv=",
+        "kv=f64",
+        "li=int8",
+        "li-scale=up",
+        "kw=f32",
+        "kv=f32,",
+        "kv=f32,kv=bf16",
+        ",kv=f32",
+        "threads=0",
+        "threads=two",
+        "cpu=mmx",
+        "act=fast",
+        "exec=lazy",
+        "kv=f32 li=f32",
+        "kv=bf16,li=bf16,li-scale=floor,exec=graph,threads=1,act=exact,kv=bf16,li=bf16,li-scale=floor,k"};
     struct model_options base = model_options_default();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct policy policy;
@@ -245,32 +270,9 @@ static void policies_that_cannot_be_read(void **state)
     assert_string_equal(p.name, "kv=f32,li=mxfp8,li-scale=ceil");
 }
 
-/* Runs the command with its output in a file; gives the exit status, and the output to the caller. */
 static int command(const char *line, char **output)
 {
-    char copy[512], *argv[32] = {"eval"};
-    int argc = 1;
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *save, *at = strtok_r(copy, " ", &save); at; at = strtok_r(NULL, " ", &save))
-        argv[argc++] = at;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stdout);
-    int kept = dup(STDOUT_FILENO);
-    assert_true(kept >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
-    optind = 0;
-    int status = lab_eval(argc, argv);
-    fflush(stdout);
-    assert_true(dup2(kept, STDOUT_FILENO) >= 0);
-    close(kept);
-    long bytes = ftell(file);
-    fseek(file, 0, SEEK_END);
-    bytes = ftell(file);
-    rewind(file);
-    *output = calloc((size_t)bytes + 1, 1);
-    assert_int_equal(fread(*output, 1, (size_t)bytes, file), bytes);
-    fclose(file);
-    return status;
+    return command_run(lab_eval, "eval", line, output);
 }
 
 static void exit_statuses(void **state)
@@ -281,7 +283,8 @@ static void exit_statuses(void **state)
         int status;
     } cases[] = {
         {"-m " MODEL " --text " MODEL "/eval.txt -n 200 --compare li=f32 li=mxfp8 --max-kl 1", LAB_OK},
-        {"-m " MODEL " --text " MODEL "/eval.txt -n 200 --compare li=f32 --compare li=mxfp8 --max-kl 1e-12", LAB_FAILED},
+        {"-m " MODEL " --text " MODEL "/eval.txt -n 200 --compare li=f32 --compare li=mxfp8 --max-kl 1e-12",
+         LAB_FAILED},
         {"-m " MODEL " --text " MODEL "/eval.txt -n 200 --compare li=f32 li=f32,exec=eager --max-kl 0", LAB_OK},
         {"-m " MODEL " --text no-such-file", LAB_FAILED},
         {"-m no-such-model --text " MODEL "/eval.txt", LAB_FAILED},
@@ -321,7 +324,8 @@ static void json_has_the_documented_keys(void **state)
     assert_non_null(report);
     assert_string_equal(json_string_value(json_object_get(report, "model")), MODEL);
     assert_string_equal(json_string_value(json_object_get(report, "text")), MODEL "/eval.txt");
-    assert_true(number(report, "tokens") == 511 && number(report, "predictions") == 511 && number(report, "windows") == 1);
+    assert_true(number(report, "tokens") == 511 && number(report, "predictions") == 511 &&
+                number(report, "windows") == 1);
     assert_true(number(report, "context") == 512 && number(report, "bos") == BOS && number(report, "topk") == 64);
     json_t *policies = json_object_get(report, "policies");
     assert_int_equal(json_array_size(policies), 4);
@@ -344,10 +348,10 @@ static void json_has_the_documented_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_scored_carefully),       cmocka_unit_test(policies_that_cannot_be_read),
-        cmocka_unit_test(likelihoods_are_the_goldens),     cmocka_unit_test(index_roundings_rank_as_they_must),
-        cmocka_unit_test(a_policy_equals_itself),          cmocka_unit_test(figures_follow_from_logits),
-        cmocka_unit_test(windows_cut_the_text),            cmocka_unit_test(exit_statuses),
+        cmocka_unit_test(rows_are_scored_carefully),    cmocka_unit_test(policies_that_cannot_be_read),
+        cmocka_unit_test(likelihoods_are_the_goldens),  cmocka_unit_test(index_roundings_rank_as_they_must),
+        cmocka_unit_test(a_policy_equals_itself),       cmocka_unit_test(figures_follow_from_logits),
+        cmocka_unit_test(windows_cut_the_text),         cmocka_unit_test(exit_statuses),
         cmocka_unit_test(json_has_the_documented_keys),
     };
     return cmocka_run_group_tests_name("eval", tests, NULL, NULL);
