@@ -165,7 +165,7 @@ $(OUT)/%.o: %.c
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
-	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka -lutil $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)
