@@ -24,16 +24,23 @@ static uint32_t pages_for(uint32_t tokens)
     return (uint32_t)(((uint64_t)tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
 }
 
+static size_t table_bytes(uint32_t length_max)
+{
+    return pages_for(length_max) * sizeof(uint32_t);
+}
+
+size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max)
+{
+    return arena_cost(table_bytes(length_max)) + (1 + layout->rewinds) * arena_cost(kda_bytes(layout)) +
+           arena_cost(conv_bytes(layout)) + arena_cost(ring_bytes(layout));
+}
+
 enum status sequence_init(struct sequence *sequence, const struct state_layout *layout, struct pages *pages,
                           uint32_t length_max, struct error *err)
 {
     *sequence = (struct sequence){.layout = layout, .pages = pages, .length_max = length_max};
-    size_t table_bytes = pages_for(length_max) * sizeof(uint32_t);
-    TRY(arena_init(&sequence->arena,
-                   arena_cost(table_bytes) + (1 + layout->rewinds) * arena_cost(kda_bytes(layout)) +
-                       arena_cost(conv_bytes(layout)) + arena_cost(ring_bytes(layout)),
-                   "a sequence", err));
-    sequence->page_table = arena_take(&sequence->arena, table_bytes);
+    TRY(arena_init(&sequence->arena, sequence_bytes(layout, length_max), "a sequence", err));
+    sequence->page_table = arena_take(&sequence->arena, table_bytes(length_max));
     sequence->kda = arena_take(&sequence->arena, kda_bytes(layout));
     sequence->conv = arena_take(&sequence->arena, conv_bytes(layout));
     if (layout->rewinds)
