@@ -1,20 +1,24 @@
-# day0: plain GNU make. `make` builds ./day0, `make help` lists the rest. Variants live in their own tree: make BUILD=asan check.
+# day0: plain GNU make, no lists of files. `make` builds ./day0, `make help` says the rest.
+# Variants live in their own tree: make BUILD=asan check. Another compiler too: make CC=clang check.
 BUILD ?= release
-CC ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+ifeq ($(filter $(BUILD),release debug asan tsan cover fuzz lint),)
+$(error BUILD=$(BUILD): there are release, debug, asan, tsan, cover, fuzz and lint)
+endif
 OUT := build/$(BUILD)$(if $(filter-out gcc,$(CC)),-$(notdir $(CC)))
 
+FLAGS_release :=
+FLAGS_debug := -O0
+FLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FLAGS_tsan := -fsanitize=thread
+FLAGS_cover := -O1 --coverage
+FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
+FLAGS_lint := -Werror
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
-	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Isrc $(EXTRA)
-LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lm -pthread
-SANITIZE.release :=
-SANITIZE.debug := -O0
-SANITIZE.asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-SANITIZE.tsan := -fsanitize=thread
-SANITIZE.cover := --coverage
-CFLAGS += $(SANITIZE.$(BUILD))
+	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Iinclude -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
+LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -23,39 +27,110 @@ FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 FLAGS_neon :=
 ALL_TIERS := avx2 avx512 neon
+compile = $(if $(V),,@echo '$(notdir $(CC)) $<';) $(CC) $(CFLAGS)
+link = $(if $(V),,@echo 'link $@';) $(CC) $(CFLAGS)
 
 skip := $(foreach tier,$(filter-out $(TIERS),$(ALL_TIERS)),%_$(tier).c)
 sources := $(filter-out $(skip),$(wildcard src/*/*.c))
-main := src/app/main.c
-objects := $(patsubst %.c,$(OUT)/%.o,$(sources))
+main := $(OUT)/src/app/main.o
+objects := $(filter-out $(main),$(sources:%.c=$(OUT)/%.o))
 library := $(OUT)/libday0.a
-tests := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/*_test.c tests/model/*_test.c tests/fuzz/*_fuzz.c))
-kernel_test := $(OUT)/tests/kernels/check
 
-.PHONY: all clean help check check-slow check-kernels lint fmt tests
+# tests/<suite>/X_test.c and X_fuzz.c are programs; the suite's other sources help each of them.
+suite = $(patsubst %.c,$(OUT)/%,$(wildcard tests/$(1)/*_$(2).c))
+helpers = $(patsubst %.c,$(OUT)/%.o,$(filter-out %_test.c %_fuzz.c,$(wildcard tests/$(1)/*.c)))
+unit_tests := $(call suite,unit,test)
+model_tests := $(call suite,model,test)
+fuzz_tests := $(call suite,fuzz,fuzz)
+kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
+tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
+run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
+
+.PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
 all: day0
 
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make                 builds ./day0
+#: make check           builds and runs every test; ends with N passed, N failed, N skipped
+#: make check-slow      the same at length, on every instruction tier, NEON and an old CPU in emulation
+#: make check-kernels   the kernel test alone: K=<part of a name> SEED=<n> CPU=<tier> BENCH=1 QUICK=1
+#: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint
+#: make fuzz            libFuzzer on every target, FUZZ_SECONDS each (default 60)
+#: make lint            what no compiler sees: rooms, names, forbidden calls, format, clang-tidy
+#: make fmt             clang-format over the sources; FILES="..." for some of them
+#: make clean           removes build/ and ./day0
+#: BUILD=debug|asan|tsan|cover and CC=clang: variants, each in its own tree. V=1 shows the commands.
+
+tests: $(OUT)/day0 $(tests)
+
+check: tests
+	@$(run_tests) $(tests)
+
+# Emulated runs that this machine lacks a tool for are counted as skipped.
+neon_cc := aarch64-linux-gnu-gcc
+neon_test := build/release-$(neon_cc)/tests/kernels/check
+have = $(shell command -v $(1))
+check-slow: tests
+	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
+	@DAY0_SLOW=1 $(run_tests) $(tests) \
+	$(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests)) \
+	CPU= DAY0_CPU= QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(unit_tests) \
+	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
+
+check-kernels: $(kernel_test)
+	@$(foreach name,K SEED CPU BENCH QUICK,$(if $($(name)),$(name)='$($(name))')) $(kernel_test)
+
+check-bare:
+	@sh tools/check_bare.sh $(WHAT)
+
+FUZZ_SECONDS ?= 60
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=fuzz CC=clang fuzz-targets
+	@sh tools/fuzz.sh build/fuzz-clang/tests/fuzz $(FUZZ_SECONDS)
+.PHONY: fuzz-targets
+fuzz-targets: $(fuzz_tests)
+
+lint:
+	@$(MAKE) --no-print-directory BUILD=lint CC=gcc build/lint/libday0.a build/lint/src/app/main.o
+	@sh tools/lint.sh build/lint
+
+fmt:
+	@sh tools/lint/format.sh --write $(FILES)
+
+clean:
+	rm -rf build day0
+
+# A link to the variant that was asked for last.
 day0: $(OUT)/day0
 	@ln -sf $< $@
 
-$(OUT)/day0: $(OUT)/$(main:.c=.o) $(library)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+$(OUT)/day0: $(main) $(library)
+	$(link) -o $@ $^ $(LDLIBS)
 
-$(library): $(filter-out $(OUT)/$(main:.c=.o),$(objects))
+$(library): $(objects)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	@$(AR) rcs $@ $^
 
 tier_flags = $(foreach tier,$(ALL_TIERS),$(if $(filter %_$(tier).c,$<),$(FLAGS_$(tier))))
 $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(tier_flags) -MMD -MP -c -o $@ $<
+	$(compile) $(tier_flags) -MMD -MP -c -o $@ $<
 
-$(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(library)
-	$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(OUT)/tests/%_fuzz: $(OUT)/tests/%_fuzz.o $(OUT)/tests/fuzz/replay.o $(library)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
-$(kernel_test): $(patsubst %.c,$(OUT)/%.o,$(wildcard tests/kernels/*.c)) $(library)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+$(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+$(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+
+# BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)
+	$(link) $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
+
+# Kernels stand on three rooms and on no library, so that their test can be built for other machines.
+kernel_rooms := $(filter $(foreach room,base cpu tensor kernels,$(OUT)/src/$(room)/%),$(objects))
+$(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
+	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit,$(LDLIBS))
 .SECONDARY:
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -54,3 +54,18 @@ void BODY(kda_f32)(float *o, float *u, float *S, const float *q, const float *k,
     for (; j < V; j += 16)
         kda_slices(o + j, u + j, S + j * K, q, k, v + j, decay, beta, n_tokens, stride, K, V - j, 1);
 }
+
+void BODY(kda_replay_f32)(float *S, const float *k, const float *u, const float *decay, size_t n_tokens, size_t stride,
+                          size_t K, size_t V)
+{
+    for (size_t j = 0; j < V; j += 16)
+        for (size_t t = 0; t < n_tokens; t++) {
+            size_t at = t * stride;
+            v16 write = v16_load_first(u + at + j, V - j);
+            for (size_t i = 0; i < K; i++) {
+                float *state = S + (j / 16 * K + i) * 16;
+                v16 decayed = v16_mul(v16_set(decay[at + i]), v16_load(state));
+                v16_store_first(state, v16_fma(v16_set(k[at + i]), write, decayed), V - j);
+            }
+        }
+}

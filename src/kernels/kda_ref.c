@@ -29,3 +29,14 @@ void kda_f32_ref(float *o, float *u, float *S, const float *q, const float *k, c
         }
     }
 }
+
+void kda_replay_f32_ref(float *S, const float *k, const float *u, const float *decay, size_t n_tokens, size_t stride,
+                        size_t K, size_t V)
+{
+    for (size_t t = 0; t < n_tokens; t++)
+        for (size_t j = 0; j < V; j++)
+            for (size_t i = 0; i < K; i++) {
+                float *at = S + (j / LANES * K + i) * LANES + j % LANES;
+                *at = fmaf(k[t * stride + i], u[t * stride + j], decay[t * stride + i] * *at);
+            }
+}

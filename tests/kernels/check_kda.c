@@ -119,3 +119,32 @@ void check_kda_f32(struct check *c)
             compare64(c, &in, S_before, o, in.S, &shape, stride);
     }
 }
+
+/* Besides reference against bodies: replaying what kda_f32 recorded leaves the state that kda_f32 left, bit for bit. */
+void check_kda_replay_f32(struct check *c)
+{
+    for (size_t s = 0; s < COUNT(shapes); s++) {
+        struct shape shape = c->bench ? shapes_bench[s % COUNT(shapes_bench)] : shapes[s];
+        size_t widest = shape.K > shape.V ? shape.K : shape.V, stride = widest + 5;
+        size_t n = shape.n_tokens ? (shape.n_tokens - 1) * stride + widest : 0;
+        size_t state_floats = (shape.V + 15) / 16 * shape.K * 16;
+        begin(c, "tokens=%zu K=%zu V=%zu", shape.n_tokens, shape.K, shape.V);
+        struct inputs in = {floats(c, INPUT, n), floats(c, INPUT, n), floats(c, INPUT, n), floats(c, INPUT, n),
+                            floats(c, INPUT, shape.n_tokens), floats(c, UPDATED, state_floats)};
+        float *u = floats(c, INPUT, n);
+        fill_inputs(c, &in, n, &shape);
+        float *stepped = calloc(state_floats + n, sizeof *stepped), *o = stepped + state_floats;
+        CHECK(stepped);
+        memcpy(stepped, in.S, state_floats * sizeof *stepped);
+        kda_f32_ref(o, u, stepped, in.q, in.k, in.v, in.decay, in.beta, shape.n_tokens, stride, shape.K, shape.V);
+        work(c, 8.0 * (double)state_floats, 3.0 * (double)shape.n_tokens * (double)(shape.K * shape.V));
+        while (next_body(c))
+            CALL(c, kda_replay_f32)(in.S, in.k, u, in.decay, shape.n_tokens, stride, shape.K, shape.V);
+        if (exact(c)) {
+            bool good = true;
+            for (size_t i = 0; good && i < state_floats; i++)
+                good = near(c, "S", i, reference(c, in.S)[i], stepped[i], 0.0);
+        }
+        free(stepped);
+    }
+}

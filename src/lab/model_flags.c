@@ -1,0 +1,110 @@
+#include "lab/model_flags.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/commands.h"
+
+const char model_flags_help[] =
+    "Model:\n"
+    "  -m, --model DIR       checkpoint directory (default: the bundled model, or $DAY0_MODEL)\n"
+    "      --accept-unknown  run although config.json has keys that may change the meaning\n"
+    "Computation:\n"
+    "      --act exact       activations meet weights in float32 (the only policy so far)\n"
+    "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
+    "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
+    "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
+    "      --threads N       threads (default: one a core)\n"
+    "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, neon (default: the best; or $DAY0_CPU)\n"
+    "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n";
+
+struct model_flags model_flags_default(void)
+{
+    struct model_flags flags = {lab_default_model(), model_options_default()};
+    flags.options.cpu = getenv("DAY0_CPU");
+    return flags;
+}
+
+enum status flag_number(const char *name, const char *value, double low, double high, double *out, struct error *err)
+{
+    char *end;
+    errno = 0;
+    double number = strtod(value, &end);
+    if (end == value || *end != 0 || errno != 0 || !(number >= low && number <= high))
+        return error_set(err, STATUS_ARGUMENT, "--%s takes a number from %g to %g, not '%s'", name, low, high, value);
+    *out = number;
+    return STATUS_OK;
+}
+
+enum status flag_count(const char *name, const char *value, uint32_t low, uint32_t high, uint32_t *out,
+                       struct error *err)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(value, &end, 10);
+    if (end == value || *end != 0 || errno != 0 || value[0] == '-' || number < low || number > high)
+        return error_set(err, STATUS_ARGUMENT, "--%s takes a whole number from %u to %u, not '%s'", name, low, high,
+                         value);
+    *out = (uint32_t)number;
+    return STATUS_OK;
+}
+
+/* One of the words of a flag, by its place. */
+static enum status choose(const char *name, const char *value, const char *const *words, int n, int *out,
+                          struct error *err)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(value, words[i]) == 0)
+            return *out = i, STATUS_OK;
+    char list[64] = "";
+    for (int i = 0; i < n; i++) {
+        strcat(list, i == 0 ? "" : i == n - 1 ? " or " : ", ");
+        strcat(list, words[i]);
+    }
+    return error_set(err, STATUS_ARGUMENT, "--%s takes %s, not '%s'", name, list, value);
+}
+
+enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
+{
+    static const char *const acts[] = {"exact"}, *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
+                             *const rules[] = {"floor", "ceil"}, *const execs[] = {"graph", "eager"};
+    static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
+    struct model_options *o = &flags->options;
+    int chosen = 0;
+    *known = true;
+    switch (option) {
+    case 'm':
+        flags->directory = value;
+        return STATUS_OK;
+    case FLAG_ACT:
+        return choose("act", value, acts, 1, &chosen, err);
+    case FLAG_KV:
+        TRY(choose("kv", value, kvs, 2, &chosen, err));
+        o->latent_dtype = kv_types[chosen];
+        return STATUS_OK;
+    case FLAG_LI:
+        TRY(choose("li", value, lis, 3, &chosen, err));
+        o->index_dtype = li_types[chosen];
+        return STATUS_OK;
+    case FLAG_LI_SCALE:
+        TRY(choose("li-scale", value, rules, 2, &chosen, err));
+        o->index_rule = chosen ? MX_CEIL : MX_FLOOR;
+        return STATUS_OK;
+    case FLAG_THREADS:
+        return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);
+    case FLAG_CPU:
+        o->cpu = value;
+        return STATUS_OK;
+    case FLAG_EXEC:
+        TRY(choose("exec", value, execs, 2, &chosen, err));
+        o->exec = chosen ? EXEC_EAGER : EXEC_GRAPH;
+        return STATUS_OK;
+    case FLAG_ACCEPT_UNKNOWN:
+        o->config.accept_unknown = true;
+        return STATUS_OK;
+    default:
+        *known = false;
+        return STATUS_OK;
+    }
+}

@@ -1,0 +1,113 @@
+/* A loaded model: config, bound parameters, the caches' pool, compiled plans, and the step that runs them.
+ *
+ * One thread at a time uses a model. After model_open and model_sequence_init a step allocates nothing. */
+#ifndef DAY0_MODEL_MODEL_H
+#define DAY0_MODEL_MODEL_H
+
+#include "exec/runner.h"
+#include "model/budget.h"
+#include "model/config.h"
+#include "model/params.h"
+#include "ops/residual.h"
+#include "ops/step.h"
+
+enum {
+    MODEL_BUCKETS = 5,
+    MODEL_ROWS_MAX = 256, /* rows of the largest plan; larger steps run as several */
+    MODEL_SPANS_MAX = MODEL_ROWS_MAX,
+    MODEL_TAPS_MAX = 16,
+    MODEL_CONTEXT_MAX = 1 << 24,
+};
+
+struct model_options {
+    const char *cpu;           /* strongest tier to use, NULL: the machine's best */
+    unsigned n_threads;        /* 0: one a core */
+    enum exec_mode exec;
+    enum dtype latent_dtype;   /* --kv: F32 or BF16 */
+    enum dtype index_dtype;    /* --li: F32, BF16 or MXFP8 */
+    enum mx_rule index_rule;   /* --li-scale */
+    uint32_t context_max;      /* tokens of one sequence */
+    uint32_t sequences_max;    /* the cache holds this many full sequences */
+    bool rewinds;              /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;     /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;         /* further sequences that share the pages (kept states), counted in the plan */
+    struct config_options config;
+    /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the last layer
+     * has none) or the running sum after layer id (TAP_SUM). */
+    enum tap_kind tap_kind;
+    uint32_t n_taps;
+    uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
+};
+
+/* Sensible values: BF16 caches, floor rule, graph runs, 4096 tokens, one sequence. */
+struct model_options model_options_default(void);
+
+struct model {
+    struct config config;
+    struct model_options options;
+    struct checkpoint *checkpoint;
+    struct params params;
+    struct budget budget;
+    struct state_layout layout;
+    struct mla_slot *mla_slots;
+    struct pages pages;
+    struct kernels kernels;
+    struct team *team;
+    struct runner runner;
+    struct plan plans[MODEL_BUCKETS];
+    uint32_t n_plans;
+    uint32_t n_index_layers;
+    uint32_t topk;             /* entries of a selection: index_topk, no more than context_max */
+    struct step_arrays *arrays;
+    uint32_t *selected, *n_selected; /* of one inner step, see model_step */
+};
+
+/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from headers
+ * alone and must fit in the budget before caches and workspace are reserved. */
+NEEDS_CHECK enum status model_open(struct model **out, const char *directory, const struct model_options *options,
+                                   struct error *err);
+void model_close(struct model *model);
+
+/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks the
+ * options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as usual. */
+NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
+
+/* Pages of the cache for so many full sequences; 0 without full-attention layers. */
+uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences);
+
+/* An empty sequence of up to context_max tokens. Owned by the caller (sequence_fini), before model_close. */
+NEEDS_CHECK enum status model_sequence_init(struct model *model, struct sequence *sequence, struct error *err);
+
+/* New tokens of one sequence. Rows from `first_logit` on give logits: 0 all, n_tokens none. */
+struct model_span {
+    struct sequence *sequence;
+    const int32_t *tokens;
+    uint32_t n_tokens, first_logit;
+};
+
+/* Positions that layer `layer` (from 0) chose for the token at `position` of span `span`, ascending. */
+typedef void model_selected_fn(void *context, uint32_t layer, uint32_t span, uint32_t position, const uint32_t *chosen,
+                               uint32_t n_chosen);
+
+struct model_outputs {
+    float *logits; /* [rows that give logits][vocabulary], in order of span and row; NULL if none do */
+    float *taps;   /* [rows][n_taps][hidden], or NULL */
+    uint32_t *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
+                             sees it), SOUND if none did; or NULL */
+    model_selected_fn *selected; /* or NULL */
+    void *selected_context;
+};
+
+/* Feeds all spans, each of another sequence, and advances their lengths. Tokens are checked against the vocabulary, room is
+ * taken in the cache before anything runs: on failure every sequence is as it was. */
+NEEDS_CHECK enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
+                                   const struct model_outputs *outputs, struct error *err);
+
+/* Undoes the last n tokens, at most REWIND_TOKENS and no more than were fed since the sequence was empty or restored: the same
+ * bits as if they had never been fed (law 4). */
+NEEDS_CHECK enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err);
+
+/* Builds the plan for up to `rows` rows (model_plan.c). */
+NEEDS_CHECK enum status model_plan(struct plan *plan, const struct model *model, uint32_t rows, struct error *err);
+
+#endif

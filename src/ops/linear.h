@@ -1,0 +1,49 @@
+/* Linear layers as plan nodes: y = W x for every row. Several matrices that share an input make one node. */
+#ifndef DAY0_OPS_LINEAR_H
+#define DAY0_OPS_LINEAR_H
+
+#include <stdbool.h>
+
+#include "ops/step.h"
+
+enum {
+    LINEAR_PARTS_MAX = 8,
+    LINEAR_ROWS = 64, /* rows a kernel call takes at most */
+};
+
+/* One matrix of a node: its outputs go to y, starting at `y_column`. */
+struct linear_part {
+    struct matrix w;
+    struct buffer y;
+    uint32_t y_column;
+    uint32_t first_tile; /* filled by op_linear */
+};
+
+/* Adds `y_i = W_i x` for all parts. `n_threads` only shapes the tiles. */
+void op_linear(struct plan *plan, const char *label, const char *stream, struct buffer x,
+               const struct linear_part *parts, uint32_t n_parts, unsigned n_threads);
+
+/* Adds the output head: step->logits = W x for the first n_logit_rows rows of x. */
+void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsigned n_threads);
+
+/* Adds hidden = act(W_gate x) * (W_up x), the inner half of a gated FFN. */
+struct activation_kind {
+    bool situ;
+    float beta, linear_beta;
+};
+void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct buffer x, struct buffer hidden,
+                  const struct matrix *gate, const struct matrix *up, struct activation_kind activation,
+                  unsigned n_threads);
+
+/* y = W x for rows that are given by pointer, any number of them. */
+void linear_rows(const struct kernels *kernels, float *const *y, const float *const *x, const struct matrix *w,
+                 size_t n_rows);
+
+/* The gated activation of n values. */
+void activate(const struct kernels *kernels, struct activation_kind kind, float *y, const float *gate, const float *up,
+              size_t n);
+
+/* How many outputs of `total` a tile takes, so that every thread gets several tiles. */
+uint32_t linear_tile_outputs(uint32_t total, unsigned n_threads);
+
+#endif

@@ -1,0 +1,395 @@
+/* The laws of docs/ARCHITECTURE.md that hold bit for bit: what else is in a step, how a prompt is cut, how many threads and in
+ * which way a plan runs change nothing; a selection is exact; a step allocates nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "model_help.h"
+#include "ops/select.h"
+
+static const char *const cases[] = {"k31-s1", "k3-s1", "linear-s1"};
+enum { N_CASES = sizeof cases / sizeof *cases, SEQUENCES = 5, SEQUENCE_TOKENS = 120 };
+
+/* ------------------------------------------------------------------------------------------------ allocations */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 0
+static unsigned long allocations;
+#else
+#define COUNTS_ALLOCATIONS 1
+static _Atomic unsigned long allocations;
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *old, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+void *malloc(size_t bytes);
+void *calloc(size_t count, size_t bytes);
+void *realloc(void *old, size_t bytes);
+void *aligned_alloc(size_t alignment, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    allocations++;
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    allocations++;
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+    allocations++;
+    return __libc_realloc(old, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    allocations++;
+    return __libc_memalign(alignment, bytes);
+}
+#endif
+
+static void law_9_a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!COUNTS_ALLOCATIONS) {
+        print_message("allocations are the sanitizer's in this build\n");
+        skip();
+    }
+    void *volatile probe = malloc(1); /* the counter must count */
+    free(probe);
+    assert_true(allocations > 0);
+    for (int c = 0; c < N_CASES; c++) {
+        struct golden g = golden_load(cases[c], 300);
+        struct model_options options = exact_options(g.n_tokens);
+        struct model *model = open_or_fail(g.directory, &options);
+        struct sequence sequence;
+        float *logits = malloc((size_t)g.n_tokens * g.vocabulary * sizeof(float));
+        struct error err;
+        assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+        unsigned long before = allocations;
+        for (uint32_t first = 0, n = 1; first < g.n_tokens; first += n, n = n % 37 + 1) {
+            n = n < g.n_tokens - first ? n : g.n_tokens - first;
+            struct model_span span = {&sequence, g.tokens + first, n, 0};
+            struct model_outputs outputs = {.logits = logits};
+            assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
+        }
+        assert_int_equal(allocations, before);
+        sequence_fini(&sequence);
+        model_close(model);
+        free(logits);
+        golden_free(&g);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- batches and mixed steps */
+
+/* Sequence s of a case: another part of its tokens. */
+static const int32_t *tokens_of(const struct golden *g, int s)
+{
+    return g->tokens + s * 40;
+}
+
+/* Feeds all sequences in random ragged steps; out[s] gets the logits of sequence s. */
+static void run_mixed(const struct golden *g, const struct model_options *options, uint64_t seed, float **out)
+{
+    struct model *model = open_or_fail(g->directory, options);
+    struct sequence sequences[SEQUENCES];
+    uint32_t fed[SEQUENCES] = {0}, left = SEQUENCES * SEQUENCE_TOKENS;
+    struct rng rng = {seed};
+    struct error err;
+    float *logits = malloc((size_t)SEQUENCES * SEQUENCE_TOKENS * g->vocabulary * sizeof(float));
+    for (int s = 0; s < SEQUENCES; s++)
+        assert_int_equal(model_sequence_init(model, &sequences[s], &err), STATUS_OK);
+    while (left > 0) {
+        struct model_span spans[SEQUENCES];
+        int owner[SEQUENCES];
+        uint32_t n_spans = 0;
+        for (int s = 0; s < SEQUENCES; s++) {
+            /* Some decode one token, some bring a piece of a prompt, some sit a step out. */
+            uint32_t kind = (uint32_t)rng_below(&rng, 4), n = kind == 0 ? 0 : kind == 1 ? 1 + rng_below(&rng, 50) : 1;
+            n = n < SEQUENCE_TOKENS - fed[s] ? n : SEQUENCE_TOKENS - fed[s];
+            if (n == 0)
+                continue;
+            owner[n_spans] = s;
+            spans[n_spans++] = (struct model_span){&sequences[s], tokens_of(g, s) + fed[s], n, 0};
+        }
+        struct model_outputs outputs = {.logits = logits};
+        assert_int_equal(model_step(model, spans, n_spans, &outputs, &err), STATUS_OK);
+        const float *at = logits;
+        for (uint32_t i = 0; i < n_spans; i++) {
+            size_t count = (size_t)spans[i].n_tokens * g->vocabulary;
+            memcpy(out[owner[i]] + (size_t)fed[owner[i]] * g->vocabulary, at, count * sizeof(float));
+            at += count;
+            fed[owner[i]] += spans[i].n_tokens;
+            left -= spans[i].n_tokens;
+        }
+    }
+    for (int s = 0; s < SEQUENCES; s++)
+        sequence_fini(&sequences[s]);
+    free(logits);
+    model_close(model);
+}
+
+static void law_2_neighbours_change_nothing(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct golden g = golden_load(cases[c], 300);
+        struct answers solo[SEQUENCES];
+        size_t count = (size_t)SEQUENCE_TOKENS * g.vocabulary;
+        float *mixed[SEQUENCES];
+        struct model_options options = exact_options(SEQUENCE_TOKENS);
+        for (int s = 0; s < SEQUENCES; s++) {
+            solo[s] = run_pieces(g.directory, &options, tokens_of(&g, s), SEQUENCE_TOKENS, NULL, 0);
+            mixed[s] = malloc(count * sizeof(float));
+        }
+        options.sequences_max = SEQUENCES;
+        for (uint64_t seed = 1; seed <= (slow_tests() ? 40 : 6); seed++) {
+            options.n_threads = 1 + seed % 3;
+            options.exec = seed % 2 ? EXEC_GRAPH : EXEC_EAGER;
+            run_mixed(&g, &options, seed, mixed);
+            for (int s = 0; s < SEQUENCES; s++)
+                if (memcmp(mixed[s], solo[s].logits, count * sizeof(float)) != 0)
+                    fail_msg("%s: sequence %d among others differs from itself alone (seed %d, %u threads)", cases[c], s,
+                             (int)seed, options.n_threads);
+        }
+        for (int s = 0; s < SEQUENCES; s++) {
+            free(mixed[s]);
+            answers_free(&solo[s]);
+        }
+        golden_free(&g);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- splits */
+
+static uint64_t mixed_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ at[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* A hash of all that a sequence keeps: recurrent states, tails, latent rows and index keys of its positions. */
+static uint64_t state_hash(const struct sequence *s)
+{
+    const struct state_layout *l = s->layout;
+    uint64_t hash = mixed_bytes(1, s->kda, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
+    hash = mixed_bytes(hash, s->conv, l->n_kda * l->conv_floats * sizeof(float));
+    if (l->rewinds)
+        hash = mixed_bytes(hash, s->kda_base, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
+    hash = mixed_bytes(hash, s->ring, l->n_kda * l->ring_floats * sizeof(float));
+    for (uint32_t m = 0; m < l->n_mla; m++)
+        for (uint32_t p = 0; p < s->length; p++) {
+            hash = mixed_bytes(hash, sequence_latent(s, m, p), l->latent_row_bytes);
+            if (p % INDEX_BLOCK_KEYS == INDEX_BLOCK_KEYS - 1) /* whole blocks: past the end a block holds anything */
+                hash = mixed_bytes(hash, sequence_index_block(s, m, p), l->mla[m].index_block_bytes);
+        }
+    return hash;
+}
+
+static uint64_t hash_after(const struct golden *g, const struct model_options *options, uint64_t seed)
+{
+    struct model *model = open_or_fail(g->directory, options);
+    struct sequence sequence;
+    struct rng rng = {seed};
+    struct error err;
+    assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+    for (uint32_t first = 0; first < g->n_tokens;) {
+        uint32_t left = g->n_tokens - first, n = seed == 0 ? left : 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 64));
+        n = n < left ? n : left;
+        struct model_span span = {&sequence, g->tokens + first, n, n}; /* no logits: state alone */
+        struct model_outputs outputs = {0};
+        assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
+        first += n;
+    }
+    uint64_t hash = state_hash(&sequence);
+    sequence_fini(&sequence);
+    model_close(model);
+    return hash;
+}
+
+static void law_3_pieces_leave_the_same_state(void **state)
+{
+    (void)state;
+    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16}, keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
+    for (int c = 0; c < N_CASES; c++)
+        for (int t = 0; t < 3; t++) {
+            struct golden g = golden_load(cases[c], 300);
+            struct model_options options = exact_options(g.n_tokens);
+            options.latent_dtype = latents[t];
+            options.index_dtype = keys[t];
+            options.rewinds = true;
+            uint64_t whole = hash_after(&g, &options, 0);
+            for (uint64_t seed = 1; seed <= (slow_tests() ? 30 : 4); seed++) {
+                options.n_threads = 1 + seed % 3;
+                options.exec = seed % 2 ? EXEC_GRAPH : EXEC_EAGER;
+                if (hash_after(&g, &options, seed) != whole)
+                    fail_msg("%s: pieces of seed %d leave another state than the whole prompt", cases[c], (int)seed);
+            }
+            golden_free(&g);
+        }
+}
+
+/* --------------------------------------------------------------------------------------------------------- rewind */
+
+static void step_or_fail(struct model *model, struct sequence *sequence, const int32_t *tokens, uint32_t n, float *logits)
+{
+    struct error err;
+    struct model_span span = {sequence, tokens, n, 0};
+    struct model_outputs outputs = {.logits = logits};
+    if (model_step(model, &span, 1, &outputs, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early, and
+ * undoes them; and undoes and feeds again some of the text itself. */
+static void feed_with_detours(struct model *model, const struct golden *g, uint64_t seed, float *logits)
+{
+    struct sequence sequence;
+    struct rng rng = {seed};
+    struct error err;
+    int32_t wrong[REWIND_TOKENS];
+    float *unused = malloc((size_t)REWIND_TOKENS * g->vocabulary * sizeof(float));
+    assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+    while (sequence.length < g->n_tokens) {
+        uint32_t at = sequence.length, n = 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 40));
+        uint32_t detour = (uint32_t)rng_below(&rng, REWIND_TOKENS + 1);
+        if (detour > g->n_tokens - at)
+            detour = g->n_tokens - at;
+        for (uint32_t i = 0; i < detour; i++)
+            wrong[i] = (int32_t)rng_below(&rng, g->vocabulary);
+        if (detour > 0) {
+            step_or_fail(model, &sequence, wrong, detour, unused);
+            uint32_t kept = (uint32_t)rng_below(&rng, detour + 1); /* undone in two goes */
+            assert_int_equal(model_rewind(model, &sequence, detour - kept, &err), STATUS_OK);
+            assert_int_equal(model_rewind(model, &sequence, kept, &err), STATUS_OK);
+        }
+        n = n < g->n_tokens - at ? n : g->n_tokens - at;
+        step_or_fail(model, &sequence, g->tokens + at, n, logits + (size_t)at * g->vocabulary);
+        if (rng_below(&rng, 3) == 0 && sequence.length < g->n_tokens) {
+            uint32_t back = (uint32_t)rng_below(&rng, 1 + sequence_rewindable(&sequence));
+            assert_int_equal(model_rewind(model, &sequence, back, &err), STATUS_OK);
+        }
+    }
+    assert_int_equal(model_rewind(model, &sequence, sequence_rewindable(&sequence) + 1, &err), STATUS_ARGUMENT);
+    assert_int_equal(sequence.length, g->n_tokens);
+    sequence_fini(&sequence);
+    assert_int_equal(model->pages.n_free, model->pages.n_pages);
+    free(unused);
+}
+
+static void law_4_rewound_tokens_leave_no_trace(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct golden g = golden_load(cases[c], 200);
+        struct model_options options = exact_options(g.n_tokens);
+        struct answers plain = run_pieces(g.directory, &options, g.tokens, g.n_tokens, NULL, 0);
+        options.rewinds = true;
+        float *logits = malloc(plain.n_logits * sizeof(float));
+        for (uint64_t seed = 1; seed <= (slow_tests() ? 60 : 8); seed++) {
+            options.n_threads = 1 + seed % 2;
+            struct model *model = open_or_fail(g.directory, &options);
+            feed_with_detours(model, &g, seed, logits);
+            model_close(model);
+            if (memcmp(logits, plain.logits, plain.n_logits * sizeof(float)) != 0)
+                fail_msg("%s: with detours of seed %d the logits are not those of the plain run", cases[c], (int)seed);
+        }
+        free(logits);
+        answers_free(&plain);
+        golden_free(&g);
+    }
+}
+
+static void logits_are_those_of_the_chosen_rows(void **state)
+{
+    (void)state;
+    struct golden g = golden_load(cases[0], 300);
+    struct model_options options = exact_options(g.n_tokens);
+    struct answers all = run_pieces(g.directory, &options, g.tokens, g.n_tokens, NULL, 0);
+    struct model *model = open_or_fail(g.directory, &options);
+    float *some = malloc(all.n_logits * sizeof(float));
+    struct error err;
+    static const uint32_t firsts[] = {0, 1, 255, 256, 257, 299};
+    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
+        struct sequence sequence;
+        assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+        struct model_span span = {&sequence, g.tokens, g.n_tokens, firsts[i]};
+        struct model_outputs outputs = {.logits = some};
+        assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
+        assert_memory_equal(some, all.logits + (size_t)firsts[i] * g.vocabulary,
+                            (size_t)(g.n_tokens - firsts[i]) * g.vocabulary * sizeof(float));
+        sequence_fini(&sequence);
+    }
+    free(some);
+    model_close(model);
+    answers_free(&all);
+    golden_free(&g);
+}
+
+/* ------------------------------------------------------------------------------------------------------ selection */
+
+static int larger_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* A score's place in the order of law 6, by comparison of floats: higher score first, then the lower position. */
+static bool better(float a, uint32_t a_position, float b, uint32_t b_position)
+{
+    return a > b || (a == b && a_position < b_position);
+}
+
+static void law_6_selection_is_exact(void **state)
+{
+    (void)state;
+    struct kernels kernels;
+    kernels_select(&kernels, 1);
+    struct rng rng = {6};
+    enum { N_MAX = 3000 };
+    static float scores[N_MAX];
+    static uint64_t ranks[N_MAX], sorted[N_MAX];
+    static uint32_t positions[N_MAX], scratch[N_MAX];
+    for (int round = 0; round < 400; round++) {
+        size_t n = 2 + rng_below(&rng, N_MAX - 2), k = 1 + rng_below(&rng, n - 1);
+        uint64_t distinct = 1 + rng_below(&rng, round % 2 ? 5 : 100000);
+        uint32_t first = (uint32_t)rng_below(&rng, 1u << 30);
+        for (size_t i = 0; i < n; i++)
+            scores[i] = ((float)rng_below(&rng, distinct) - (float)distinct / 2) * 0.37f + 0.0f;
+        assert_int_equal(kernels.index_filter(ranks, scores, n, first, 0), n);
+        memcpy(sorted, ranks, n * sizeof *ranks);
+        qsort(sorted, n, sizeof *sorted, larger_first);
+        for (size_t i = 1; i < n; i++) {
+            uint32_t a = 0xffffffffu - (uint32_t)sorted[i - 1], b = 0xffffffffu - (uint32_t)sorted[i];
+            assert_true(better(scores[a - first], a, scores[b - first], b));
+        }
+        assert_int_equal(select_largest(ranks, n, k), sorted[k - 1]);
+        select_positions(positions, scratch, ranks, k);
+        for (size_t i = 1; i < k; i++)
+            assert_true(positions[i - 1] < positions[i]);
+        qsort(ranks, k, sizeof *ranks, larger_first);
+        assert_memory_equal(ranks, sorted, k * sizeof *ranks);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(law_2_neighbours_change_nothing),
+        cmocka_unit_test(law_3_pieces_leave_the_same_state),
+        cmocka_unit_test(law_4_rewound_tokens_leave_no_trace),
+        cmocka_unit_test(logits_are_those_of_the_chosen_rows),
+        cmocka_unit_test(law_6_selection_is_exact),
+        cmocka_unit_test(law_9_a_step_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
