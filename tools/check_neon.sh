@@ -23,6 +23,6 @@ for file in src/tensor/*.c src/kernels/*.c tests/kernels/*.c; do
     esac
 done
 # shellcheck disable=SC2086  # a list of files
-"$compiler" -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes -Wmissing-prototypes \
-    -fno-math-errno -ffp-contract=off -Isrc -static -o "$out/check" $sources -lm
+"$compiler" -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
+    -Wmissing-prototypes -fno-math-errno -ffp-contract=off -Isrc -static -o "$out/check" $sources -lm
 QUICK=1 "$emulator" "$out/check"
