@@ -15,16 +15,18 @@
 enum { PROBE_VERSION = 1, CACHE_FILE_BYTES_MAX = 4096 };
 
 static const uint64_t buffer_usual = 1ull << 30, buffer_least = 64ull << 20;
-static const double seconds_max = 1.0; /* of repeated passes, after the buffer was touched */
-enum { CACHE_FACTOR = 4, PASSES_MAX = 20 };
+static const double fill_seconds_max = 1.5, read_seconds_max = 0.8;
+/* The buffer is streamed in windows, again and again, and the fastest one counts: on a machine with other work short windows
+ * are more often left alone, and between two readings of one window lies the whole buffer. */
+enum { CACHE_FACTOR = 4, WINDOWS = 8, READS_MAX = 20 * WINDOWS };
 
 /* ---- measuring ---- */
 
 typedef uint64_t vector __attribute__((vector_size(32)));
 
 struct pass {
-    const vector *buffer;
-    size_t n_vectors;
+    const vector *buffer; /* of this window */
+    size_t n_vectors;     /* of a window */
     unsigned n_threads;
     struct sum {
         uint64_t value;
@@ -64,7 +66,7 @@ static void read_part(void *context, unsigned worker)
 }
 
 /* A quarter of what is free is taken at most: the probe must not push anything out. */
-static uint64_t choose_size(bool *small)
+static uint64_t choose_window(bool *small)
 {
     uint64_t wanted = CACHE_FACTOR * machine_cache_bytes(), memory = machine_memory_bytes();
     if (wanted < buffer_usual)
@@ -72,36 +74,54 @@ static uint64_t choose_size(bool *small)
     *small = memory > 0 && wanted > memory / 4;
     if (*small)
         wanted = memory / 4 > buffer_least ? memory / 4 : buffer_least;
-    return wanted / sizeof(vector) * sizeof(vector);
+    return wanted / WINDOWS / sizeof(vector) * sizeof(vector);
+}
+
+/* Touches window after window; gives how many there was time for. */
+static unsigned fill_windows(struct pass *pass, struct team *team, const vector *buffer)
+{
+    double started = clock_seconds();
+    unsigned n = 0;
+    do {
+        pass->buffer = buffer + n * pass->n_vectors;
+        team_run(team, fill_part, pass);
+        n++;
+    } while (n < WINDOWS && clock_seconds() - started < fill_seconds_max);
+    return n;
+}
+
+static double best_seconds(struct pass *pass, struct team *team, const vector *buffer, unsigned n_windows)
+{
+    double started = clock_seconds(), best = 1e30;
+    for (unsigned i = 0; i < READS_MAX && (i < n_windows || clock_seconds() - started < read_seconds_max); i++) {
+        pass->buffer = buffer + i % n_windows * pass->n_vectors;
+        double before = clock_seconds();
+        team_run(team, read_part, pass);
+        double seconds = clock_seconds() - before;
+        best = seconds < best ? seconds : best;
+    }
+    return best;
 }
 
 static enum status measure(struct probe *probe, struct team *team, struct error *err)
 {
     struct arena arena;
     struct pass *pass;
-    uint64_t bytes = choose_size(&probe->small_buffer);
+    uint64_t window_bytes = choose_window(&probe->small_buffer);
     TRY(memory_take(&pass, 1, sizeof *pass, "the bandwidth probe", err));
-    enum status status = arena_init(&arena, bytes, "the bandwidth probe", err);
-    if (status != STATUS_OK) {
-        free(pass);
-        return status;
+    enum status status = arena_init(&arena, WINDOWS * window_bytes, "the bandwidth probe", err);
+    if (status == STATUS_OK) {
+        const vector *buffer = arena_take(&arena, WINDOWS * window_bytes);
+        pass->n_vectors = window_bytes / sizeof(vector);
+        pass->n_threads = team_size(team);
+        unsigned n_windows = fill_windows(pass, team, buffer);
+        probe->bandwidth_gb_s = (double)window_bytes / 1e9 / best_seconds(pass, team, buffer, n_windows);
+        probe->buffer_bytes = n_windows * window_bytes;
+        probe->small_buffer = probe->small_buffer || n_windows < WINDOWS;
+        arena_fini(&arena);
     }
-    pass->buffer = arena_take(&arena, bytes);
-    pass->n_vectors = bytes / sizeof(vector);
-    pass->n_threads = team_size(team);
-    team_run(team, fill_part, pass);
-    double started = clock_seconds(), best = 1e30;
-    for (int i = 0; i < PASSES_MAX && (i == 0 || clock_seconds() - started < seconds_max); i++) {
-        double before = clock_seconds();
-        team_run(team, read_part, pass);
-        double seconds = clock_seconds() - before;
-        best = seconds < best ? seconds : best;
-    }
-    probe->bandwidth_gb_s = (double)bytes / 1e9 / best;
-    probe->buffer_bytes = bytes;
-    arena_fini(&arena);
     free(pass);
-    return STATUS_OK;
+    return status;
 }
 
 /* ---- the cache ---- */

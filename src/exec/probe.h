@@ -12,12 +12,12 @@
 struct probe {
     double bandwidth_gb_s;
     uint64_t buffer_bytes; /* what was streamed; 0: the number was given by the environment */
-    bool small_buffer;     /* too little memory was free for a buffer that no cache holds: the number may be too high */
+    bool small_buffer;     /* too little memory or time for a buffer that no cache holds: the number may be too high */
     bool cached;           /* from an earlier run */
 };
 
 /* Does: gives the bandwidth of this machine with the team's threads: $DAY0_BANDWIDTH_GB_S if it is set, else the number of an
- * earlier run on this processor with as many threads, else measures for at most about 2 s and keeps the number in
+ * earlier run on this processor with as many threads, else measures for 2 to 3 s and keeps the number in
  * $XDG_CACHE_HOME/day0 (~/.cache/day0). A cache that cannot be read or written is no error. Measurements with a small
  * buffer are not kept.
  * Fails: not enough memory for the smallest buffer. */

@@ -134,7 +134,7 @@ static void print_plan(FILE *out, const struct report *report, const struct prob
          probe->cached         ? "measured before"
          : probe->buffer_bytes ? "measured now"
                                : "given by DAY0_BANDWIDTH_GB_S",
-         probe->small_buffer ? ", but too little memory was free to get past the caches: may be too high" : "");
+         probe->small_buffer ? ", but over little memory: may be too high" : "");
     line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
          check_tokens_per_s(report, probe));
 }
