@@ -17,8 +17,8 @@ FLAGS_cover := -O1 --coverage
 FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 FLAGS_lint := -Werror
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
-	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
-LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lm -pthread
+	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Iinclude -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
+LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -27,6 +27,8 @@ FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 FLAGS_neon :=
 ALL_TIERS := avx2 avx512 neon
+compile = $(if $(V),,@echo '$(notdir $(CC)) $<';) $(CC) $(CFLAGS)
+link = $(if $(V),,@echo 'link $@';) $(CC) $(CFLAGS)
 
 skip := $(foreach tier,$(filter-out $(TIERS),$(ALL_TIERS)),%_$(tier).c)
 sources := $(filter-out $(skip),$(wildcard src/*/*.c))
@@ -42,9 +44,9 @@ model_tests := $(call suite,model,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
 tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
-run_tests := DAY0_BINARY=$(OUT)/day0 sh tools/run_tests.sh
+run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
 
-.PHONY: all help tests check check-slow check-kernels check-bare lint fmt fuzz clean
+.PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
 all: day0
 
 help:
@@ -59,9 +61,9 @@ help:
 #: make lint            what no compiler sees: rooms, names, forbidden calls, format, clang-tidy
 #: make fmt             clang-format over the sources; FILES="..." for some of them
 #: make clean           removes build/ and ./day0
-#: BUILD=debug|asan|tsan|cover and CC=clang work with all of them, each in its own tree.
+#: BUILD=debug|asan|tsan|cover and CC=clang: variants, each in its own tree. V=1 shows the commands.
 
-tests: day0 $(tests)
+tests: $(OUT)/day0 $(tests)
 
 check: tests
 	@$(run_tests) $(tests)
@@ -100,11 +102,12 @@ fmt:
 clean:
 	rm -rf build day0
 
+# A link to the variant that was asked for last.
 day0: $(OUT)/day0
 	@ln -sf $< $@
 
 $(OUT)/day0: $(main) $(library)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+	$(link) -o $@ $^ $(LDLIBS)
 
 $(library): $(objects)
 	@rm -f $@
@@ -113,21 +116,21 @@ $(library): $(objects)
 tier_flags = $(foreach tier,$(ALL_TIERS),$(if $(filter %_$(tier).c,$<),$(FLAGS_$(tier))))
 $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(tier_flags) -MMD -MP -c -o $@ $<
+	$(compile) $(tier_flags) -MMD -MP -c -o $@ $<
 
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
-	$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
-	$(CC) $(CFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)
-	$(CC) $(CFLAGS) $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
+	$(link) $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
 
 # Kernels stand on three rooms and on no library, so that their test can be built for other machines.
 kernel_rooms := $(filter $(foreach room,base cpu tensor kernels,$(OUT)/src/$(room)/%),$(objects))
 $(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
-	$(CC) $(CFLAGS) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash,$(LDLIBS))
+	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd,$(LDLIBS))
 .SECONDARY:
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Proves that bootstrap.sh works from nothing: makes a minimal Debian 12 with debootstrap, copies the working tree's files
-# into it and runs `sh bootstrap.sh WHAT` there as root. Needs root and debootstrap.
+# Proves that bootstrap.sh works from nothing: makes a minimal Debian 12 with debootstrap, copies the files of the working
+# tree into it and runs `sh bootstrap.sh WHAT` there as root. Needs root and debootstrap.
 #
 #     check_bare.sh [deps|demo|check|lint]     default: check
 #
 # The minimal system is made once, kept as an archive and unpacked for every run (BARE_DIR, default /tmp/day0-bare).
-# Debian's mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside as well.
+# Debian's mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside, too.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-check}

@@ -3,13 +3,12 @@
 #
 #     run_tests.sh [NAME=VALUE | --with COMMAND | --skip REASON | PROGRAM]...
 #
-# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command ('' ends
-# that); --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line,
-# *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program that dies, runs
-# into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of failing programs is shown.
+# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends it;
+# --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line, *_fuzz
+# replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program that dies, runs into
+# TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of failing programs is shown.
 set -u
 seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 passed=0 failed=0 skipped=0 with='' settings='' failures=''
 output=$(mktemp "${TMPDIR:-/tmp}/day0-test.XXXXXX") || exit 1
@@ -22,9 +21,9 @@ cmocka_count() {
     sed -n "s/^\[ *$1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$output" | awk '{ n += $1 } END { print n + 0 }'
 }
 
-# Number $1 of the closing line.
+# Number $1 (1 passed, 2 failed, 3 skipped) of the closing line.
 closing_number() {
-    sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$output" | tail -n 1 | cut -d ' ' -f "$1"
+    awk -v field="$1" '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { n = $(2 * field - 1) } END { print n }' "$output"
 }
 
 # What was skipped: cmocka's names; of the kernel test how many bodies of which tier.

@@ -1,8 +1,7 @@
-/* What this machine is: the processor's name, its last-level cache, the memory that a process may still take. */
+/* What this machine is: the processor's name and its caches. */
 #ifndef DAY0_CPU_MACHINE_H
 #define DAY0_CPU_MACHINE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 enum { MACHINE_NAME_BYTES = 128 };
@@ -12,8 +11,5 @@ void machine_name(char out[MACHINE_NAME_BYTES]);
 
 /* Bytes of all last-level caches together; 0 if unknown. */
 uint64_t machine_cache_bytes(void);
-
-/* Bytes that can be taken without swapping, limits of this process's control group included. 0 if unknown. */
-uint64_t machine_memory_bytes(void);
 
 #endif

@@ -45,17 +45,18 @@ INLINE v16 widen_first(const char *row, size_t i, size_t n, const enum dtype dty
     return v16_load_f16_first((const uint16_t *)(const void *)row + i, n);
 }
 
-/* 2^(byte - 127), NaN for 255, as bits: a lookup costs less than the two exceptions. */
-#define E8M0(n) ((uint32_t)(n) << 23 | ((((n) + 1) & 255) < 2 ? 0x400000u : 0u))
-#define E8M0_4(n) E8M0(n), E8M0((n) + 1), E8M0((n) + 2), E8M0((n) + 3)
-#define E8M0_16(n) E8M0_4(n), E8M0_4((n) + 4), E8M0_4((n) + 8), E8M0_4((n) + 12)
-#define E8M0_64(n) E8M0_16(n), E8M0_16((n) + 16), E8M0_16((n) + 32), E8M0_16((n) + 48)
-static const uint32_t e8m0_bits[256] = {E8M0_64(0), E8M0_64(64), E8M0_64(128), E8M0_64(192)};
-
-INLINE float e8m0_value(uint8_t byte)
+/* 2^(byte - 127) of n scale bytes, NaN for 255. Both exceptions, the subnormal 2^-127 and NaN, differ from byte << 23 in
+ * the topmost mantissa bit, and byte + 1 mod 256 is below 2 for them alone. */
+INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 {
-    return f32_from_bits(e8m0_bits[byte]);
+    v16i byte = v16i_load_u8_first(p, n), one = v16i_set(1);
+    v16i next = v16i_and(v16i_add(byte, one), v16i_set(255));
+    v16i exception = v16i_sub(one, v16i_min(v16i_shift_right(next, 1), one));
+    return v16_from_bits(v16i_or(v16i_shift_left(byte, 23), v16i_shift_left(exception, 22)));
 }
+
+/* Of so many blocks the scales are turned into floats at a time. */
+enum { SCALES = 16 };
 
 /* sums[o] = v16_sum(v[o]) for o < n. */
 INLINE void sum_each(float *sums, const v16 *v, const int n)
@@ -72,7 +73,7 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
 
 enum {
     GROUP_TOKENS = 64,   /* that share a widened panel of weights */
-    PANEL_COLUMNS = 512, /* of DOT_OUTPUTS rows: 12 KiB at most, a quarter of the L1 cache */
+    PANEL_COLUMNS = SCALES * MX_BLOCK, /* of DOT_OUTPUTS rows: 12 KiB at most, a quarter of the L1 cache */
 };
 
 /* Adds columns [0, n) of x[t] + at and w[o] to the lanes of `tokens` tokens. */
@@ -121,11 +122,13 @@ INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, 
 {
     const char *row = row_at(rows, r);
     if (dtype == DTYPE_MXFP4) {
-        const uint8_t *codes = (const uint8_t *)row, *scales = rows->scales + r * (columns / MX_BLOCK);
+        const uint8_t *codes = (const uint8_t *)row + at / 2;
+        float scales[SCALES];
+        v16_store(scales, e8m0_lanes(rows->scales + (r * columns + at) / MX_BLOCK, n / MX_BLOCK));
         for (size_t i = 0; i < n; i += MX_BLOCK) {
-            mxfp4_table table = mxfp4_scaled(e8m0_value(scales[(at + i) / MX_BLOCK]));
-            v16_store(out + i, v16_from_mxfp4_order(v16_load_mxfp4(codes + (at + i) / 2, table)));
-            v16_store(out + i + 16, v16_from_mxfp4_order(v16_load_mxfp4(codes + (at + i) / 2 + 8, table)));
+            mxfp4_table table = mxfp4_scaled(scales[i / MX_BLOCK]);
+            v16_store(out + i, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2, table)));
+            v16_store(out + i + 16, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2 + 8, table)));
         }
         return;
     }
@@ -166,16 +169,30 @@ INLINE void dots_group(float *const *y, const float *const *x, const struct rows
     }
 }
 
-/* dots for one token: no panel, DOT_STREAMS rows at once straight from memory. */
+/* For few tokens the rows are split into DOT_STREAMS parts that are read side by side, each from its first row to its last:
+ * every stream then runs straight through memory, which the hardware's prefetch follows across the ends of rows. */
+INLINE size_t stream_rows(size_t n_rows)
+{
+    return (n_rows + DOT_STREAMS - 1) / DOT_STREAMS;
+}
+
+/* Row r of part o; where parts hold too many rows, the last row again. */
+INLINE size_t stream_row(size_t o, size_t r, size_t part, size_t n_rows)
+{
+    size_t row = o * part + r;
+    return row < n_rows ? row : n_rows - 1;
+}
+
+/* dots for one token: no panel, straight from memory. */
 INLINE void dots_one(float *y, const float *x, const struct rows *rows, size_t n_rows, size_t columns,
                      const enum dtype dtype)
 {
-    for (size_t r = 0; r < n_rows; r += DOT_STREAMS) {
-        size_t left = n_rows - r < DOT_STREAMS ? n_rows - r : DOT_STREAMS;
+    size_t part = stream_rows(n_rows);
+    for (size_t r = 0; r < part; r++) {
         const char *row[DOT_STREAMS];
         v16 sum[DOT_STREAMS];
         UNROLL for (size_t o = 0; o < DOT_STREAMS; o++) {
-            row[o] = row_at(rows, r + (o < left ? o : left - 1));
+            row[o] = row_at(rows, stream_row(o, r, part, n_rows));
             sum[o] = v16_zero();
         }
         size_t i = 0;
@@ -191,38 +208,55 @@ INLINE void dots_one(float *y, const float *x, const struct rows *rows, size_t n
         }
         float sums[DOT_STREAMS];
         sum_each(sums, sum, DOT_STREAMS);
-        memcpy(y + r, sums, left * sizeof *sums);
+        for (size_t o = 0; o < DOT_STREAMS; o++)
+            y[stream_row(o, r, part, n_rows)] = sums[o];
     }
 }
 
-/* The same for MXFP4. The input is brought into the order of the codes, which costs one shuffle for all rows. */
-INLINE void dots_one_mxfp4(float *y, const float *x, const struct rows *rows, size_t n_rows, size_t columns)
+/* The same for MXFP4 and `tokens` tokens. The inputs are brought into the order of the codes, a shuffle for all rows. */
+INLINE void dots_few_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                           const int tokens)
 {
     size_t n_blocks = columns / MX_BLOCK;
-    for (size_t r = 0; r < n_rows; r += DOT_STREAMS) {
-        size_t left = n_rows - r < DOT_STREAMS ? n_rows - r : DOT_STREAMS;
-        const uint8_t *codes[DOT_STREAMS], *scales[DOT_STREAMS];
-        v16 sum[DOT_STREAMS];
-        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++) {
-            size_t row = r + (o < left ? o : left - 1);
-            codes[o] = (const uint8_t *)row_at(rows, row);
-            scales[o] = rows->scales + row * n_blocks;
-            sum[o] = v16_zero();
-        }
-        for (size_t b = 0; b < n_blocks; b++) {
-            v16 input = v16_to_mxfp4_order(v16_load(x + b * MX_BLOCK));
-            v16 input2 = v16_to_mxfp4_order(v16_load(x + b * MX_BLOCK + 16));
-            UNROLL for (int o = 0; o < DOT_STREAMS; o++) {
-                mxfp4_table table = mxfp4_scaled(e8m0_value(scales[o][b]));
-                sum[o] = v16_fma(input, v16_load_mxfp4(codes[o] + 16 * b, table), sum[o]);
-                sum[o] = v16_fma(input2, v16_load_mxfp4(codes[o] + 16 * b + 8, table), sum[o]);
+    size_t part = stream_rows(n_rows);
+    for (size_t r = 0; r < part; r++) {
+        const uint8_t *codes[DOT_STREAMS];
+        v16 sum[MXFP4_TOKENS][DOT_STREAMS];
+        float scales[DOT_STREAMS][SCALES], sums[DOT_STREAMS];
+        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+            codes[o] = (const uint8_t *)row_at(rows, stream_row(o, r, part, n_rows));
+        UNROLL for (int t = 0; t < tokens; t++)
+            UNROLL for (int o = 0; o < DOT_STREAMS; o++)
+                sum[t][o] = v16_zero();
+        for (size_t first = 0; first < n_blocks; first += SCALES) {
+            size_t n = n_blocks - first < SCALES ? n_blocks - first : SCALES;
+            for (size_t o = 0; o < DOT_STREAMS; o++) {
+                size_t row = stream_row(o, r, part, n_rows);
+                v16_store(scales[o], e8m0_lanes(rows->scales + row * n_blocks + first, n));
+            }
+            for (size_t b = 0; b < n; b++) {
+                size_t at = (first + b) * MX_BLOCK;
+                v16 low[MXFP4_TOKENS], high[MXFP4_TOKENS];
+                UNROLL for (int t = 0; t < tokens; t++) {
+                    low[t] = v16_to_mxfp4_order(v16_load(x[t] + at));
+                    high[t] = v16_to_mxfp4_order(v16_load(x[t] + at + 16));
+                }
+                UNROLL for (int o = 0; o < DOT_STREAMS; o++) {
+                    mxfp4_table table = mxfp4_scaled(scales[o][b]);
+                    v16 weight = v16_load_mxfp4(codes[o] + at / 2, table);
+                    v16 weight2 = v16_load_mxfp4(codes[o] + at / 2 + 8, table);
+                    UNROLL for (int t = 0; t < tokens; t++)
+                        sum[t][o] = v16_fma(high[t], weight2, v16_fma(low[t], weight, sum[t][o]));
+                }
             }
         }
-        UNROLL for (int o = 0; o < DOT_STREAMS; o++)
-            sum[o] = v16_from_mxfp4_order(sum[o]);
-        float sums[DOT_STREAMS];
-        sum_each(sums, sum, DOT_STREAMS);
-        memcpy(y + r, sums, left * sizeof *sums);
+        UNROLL for (int t = 0; t < tokens; t++) {
+            UNROLL for (int o = 0; o < DOT_STREAMS; o++)
+                sum[t][o] = v16_from_mxfp4_order(sum[t][o]);
+            sum_each(sums, sum[t], DOT_STREAMS);
+            for (size_t o = 0; o < DOT_STREAMS; o++)
+                y[t][stream_row(o, r, part, n_rows)] = sums[o];
+        }
     }
 }
 
@@ -231,9 +265,13 @@ INLINE void dots(float *const *y, const float *const *x, const struct rows *rows
 {
     if (n_tokens == 1) {
         if (dtype == DTYPE_MXFP4)
-            dots_one_mxfp4(y[0], x[0], rows, n_rows, columns);
+            dots_few_mxfp4(y, x, rows, n_rows, columns, 1);
         else
             dots_one(y[0], x[0], rows, n_rows, columns, dtype);
+        return;
+    }
+    if (dtype == DTYPE_MXFP4 && n_tokens <= MXFP4_TOKENS) {
+        dots_few_mxfp4(y, x, rows, n_rows, columns, MXFP4_TOKENS);
         return;
     }
     for (size_t t = 0; t < n_tokens; t += GROUP_TOKENS) {

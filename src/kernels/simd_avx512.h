@@ -21,6 +21,7 @@ enum {
     DOT_TOKENS = 4,  /* dot products: tokens x outputs */
     DOT_OUTPUTS = 6,
     DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
+    MXFP4_TOKENS = 2, /* that use DOT_STREAMS rows of codes directly; more take a widened panel */
     MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
     MIX_VECTORS = 4,
     MIX_WIDE = 8,    /* vectors of columns at once for a single token */
@@ -294,10 +295,21 @@ INLINE v16i v16i_shift_right(v16i x, const unsigned n)
     return _mm512_srli_epi32(x, n);
 }
 
+INLINE v16i v16i_shift_left(v16i x, const unsigned n)
+{
+    return _mm512_slli_epi32(x, n);
+}
+
 /* Signed. */
 INLINE v16i v16i_min(v16i a, v16i b)
 {
     return _mm512_min_epi32(a, b);
+}
+
+/* Bytes, extended with zeros; lanes from n on are 0. */
+INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)
+{
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(v16_mask(n), p));
 }
 
 /* The low byte of each lane. */

@@ -1,52 +1,33 @@
 #include "model/budget.h"
 
-#include "cpu/machine.h"
-
-static enum status workspace_bytes(uint64_t *out, const struct model *model, struct error *err)
+/* What the plan would be for another context. The workspace is taken as it is: it grows with the context only up to topk. */
+static uint64_t total_for(const struct model *model, uint32_t context)
 {
-    struct plan plan;
-    uint64_t selections = (uint64_t)model->n_index_layers * MODEL_ROWS_MAX * (model->topk + 1) * sizeof(uint32_t);
-    TRY(model_plan(&plan, model, MODEL_ROWS_MAX, err));
-    *out = plan.workspace_bytes + (uint64_t)team_size(model->team) * plan.scratch_bytes +
-           MODEL_BUCKETS * (uint64_t)plan.arena.used_bytes + model->params.arena.capacity_bytes + selections;
-    plan_fini(&plan);
-    return STATUS_OK;
+    const struct model_options *o = &model->options;
+    const struct model_memory *m = &model->memory;
+    uint64_t pages = (uint64_t)o->sequences_max * model_pages(model, context);
+    uint64_t sequences = (uint64_t)o->sequences_max + o->kept_max;
+    return m->weights + m->workspace + pages * model->layout.page_bytes +
+           sequences * sequence_bytes(&model->layout, context);
 }
 
-static uint64_t cache_bytes(const struct model *model, uint32_t context, uint32_t sessions)
-{
-    return model_pages(model, context, sessions) * model->layout.page_bytes;
-}
-
-static uint64_t total_for(const struct model *model, const struct budget *budget, uint32_t context)
-{
-    return budget->weights_bytes + budget->workspace_bytes + cache_bytes(model, context, budget->sessions) +
-           budget->sessions * (uint64_t)sequence_bytes(&model->layout, context);
-}
-
-/* The total grows with the context, so the longest one is found by halving. The workspace is taken as it is: it only
- * grows up to a context of topk. */
-static uint32_t longest_that_fits(const struct model *model, const struct budget *budget)
+/* The total grows with the context, so the longest one is found by halving. */
+static uint32_t longest_that_fits(const struct model *model, uint64_t budget_bytes)
 {
     uint32_t fits = 0, too_long = MODEL_CONTEXT_MAX + 1;
     while (too_long - fits > 1) {
         uint32_t middle = fits + (too_long - fits) / 2;
-        *(total_for(model, budget, middle) <= budget->budget_bytes ? &fits : &too_long) = middle;
+        *(total_for(model, middle) <= budget_bytes ? &fits : &too_long) = middle;
     }
     return fits;
 }
 
-enum status budget_compute(struct budget *budget, const struct model *model, uint64_t weights_bytes,
-                           uint64_t budget_bytes, struct error *err)
+struct budget budget_of(const struct model *model, uint64_t budget_bytes)
 {
-    uint32_t context = model->options.context_max, sessions = model->options.sequences_max;
-    *budget = (struct budget){.context = context, .sessions = sessions, .weights_bytes = weights_bytes};
-    TRY(workspace_bytes(&budget->workspace_bytes, model, err));
-    budget->budget_bytes = budget_bytes ? budget_bytes : machine_memory_bytes();
-    budget->cache_bytes = cache_bytes(model, context, sessions);
-    budget->state_bytes = sessions * (uint64_t)sequence_bytes(&model->layout, context);
-    budget->total_bytes = total_for(model, budget, context);
-    budget->fits = budget->total_bytes <= budget->budget_bytes;
-    budget->context_that_fits = longest_that_fits(model, budget);
-    return STATUS_OK;
+    return (struct budget){.context = model->options.context_max,
+                           .sessions = model->options.sequences_max,
+                           .memory = model->memory,
+                           .budget_bytes = budget_bytes,
+                           .fits = model->memory.total <= budget_bytes,
+                           .context_that_fits = longest_that_fits(model, budget_bytes)};
 }

@@ -1,5 +1,5 @@
-/* The memory that a model takes, computed before anything is reserved: what `day0 check` prints and what an engine compares
- * with its budget. */
+/* The memory plan of a model set against a budget: what `day0 check` prints of it. The plan itself is the one that model_open
+ * makes and checks (struct model_memory). */
 #ifndef DAY0_MODEL_BUDGET_H
 #define DAY0_MODEL_BUDGET_H
 
@@ -7,19 +7,13 @@
 
 struct budget {
     uint32_t context, sessions;
-    uint64_t weights_bytes;   /* mapped from the checkpoint; read at every step, so they belong in memory */
-    uint64_t cache_bytes;     /* pages of latents and index keys of all sessions */
-    uint64_t state_bytes;     /* recurrent state, convolution tails and rewind records of all sessions */
-    uint64_t workspace_bytes; /* buffers of a step, compiled plans, widened vectors */
-    uint64_t total_bytes;
+    struct model_memory memory;
     uint64_t budget_bytes;
     bool fits;
     uint32_t context_that_fits; /* the longest for as many sessions; 0 if none */
 };
 
-/* Does: fills `budget` for a model that model_prepare has seen. Reserves nothing that lasts; needs shapes, no data.
- * `budget_bytes` 0 stands for the memory that the machine and the control group leave. */
-NEEDS_CHECK enum status budget_compute(struct budget *budget, const struct model *model, uint64_t weights_bytes,
-                                       uint64_t budget_bytes, struct error *err);
+/* Sets the plan of a model that model_prepare has seen against `budget_bytes`. */
+struct budget budget_of(const struct model *model, uint64_t budget_bytes);
 
 #endif

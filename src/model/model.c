@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,17 +82,77 @@ static enum status make_layout(struct model *model, struct error *err)
 
 static enum status make_plans(struct model *model, struct error *err)
 {
+    for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
+        TRY(model_plan(&model->plans[b], model, bucket_rows[b], err));
+        model->n_plans++;
+    }
+    return STATUS_OK;
+}
+
+static enum status make_runner(struct model *model, struct error *err)
+{
     size_t workspace = 0, scratch = 0;
     uint32_t nodes = 0;
     for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
-        struct plan *plan = &model->plans[b];
-        TRY(model_plan(plan, model, bucket_rows[b], err));
-        model->n_plans++;
+        const struct plan *plan = &model->plans[b];
         workspace = plan->workspace_bytes > workspace ? plan->workspace_bytes : workspace;
         scratch = plan->scratch_bytes > scratch ? plan->scratch_bytes : scratch;
         nodes = plan->n_nodes > nodes ? plan->n_nodes : nodes;
     }
     return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err);
+}
+
+uint32_t model_pages(const struct model *model, uint32_t context)
+{
+    return model->layout.n_mla ? (context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1 : 0;
+}
+
+static uint64_t pages_of(const struct model *model)
+{
+    return (uint64_t)model->options.sequences_max * model_pages(model, model->options.context_max);
+}
+
+static void plan_memory(struct model *model)
+{
+    const struct model_options *o = &model->options;
+    size_t workspace = 0, scratch = 0, a_sequence = sequence_bytes(&model->layout, o->context_max);
+    for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
+        workspace = model->plans[b].workspace_bytes > workspace ? model->plans[b].workspace_bytes : workspace;
+        scratch = model->plans[b].scratch_bytes > scratch ? model->plans[b].scratch_bytes : scratch;
+    }
+    struct model_memory *m = &model->memory;
+    *m = (struct model_memory){.weights = checkpoint_bytes(model->checkpoint),
+                               .cache = pages_of(model) * model->layout.page_bytes,
+                               .sequences = (uint64_t)o->sequences_max * a_sequence,
+                               .kept = (uint64_t)o->kept_max * a_sequence,
+                               .workspace = workspace + team_size(model->team) * scratch +
+                                            model->params.arena.used_bytes};
+    m->total = m->weights + m->cache + m->sequences + m->kept + m->workspace;
+}
+
+static enum status check_budget(const struct model *model, struct error *err)
+{
+    const struct model_options *o = &model->options;
+    const struct model_memory *m = &model->memory;
+    if (o->budget_bytes == 0 || m->total <= o->budget_bytes)
+        return STATUS_OK;
+    char advice[128] = "no context fits: the model needs a larger machine";
+    uint64_t fixed = m->total - m->cache, a_page = o->sequences_max * (uint64_t)model->layout.page_bytes;
+    if (fixed < o->budget_bytes && a_page > 0) {
+        uint64_t pages = (o->budget_bytes - fixed) / a_page;
+        if (pages > 1)
+            snprintf(advice, sizeof advice, "a context of %llu tokens would fit",
+                     (unsigned long long)((pages - 1) * PAGE_TOKENS));
+    } else if (fixed - m->kept < o->budget_bytes) {
+        snprintf(advice, sizeof advice, "fewer kept states or sessions may fit");
+    }
+    return error_set(err, STATUS_MEMORY,
+                     "the model does not fit: weights %.2f GB + cache %.2f GB (%u x %u tokens) + states %.2f GB + kept "
+                     "states %.2f GB + workspace %.2f GB = %.2f GB, the budget (%s) is %.2f GB; %s",
+                     (double)m->weights / 1e9, (double)m->cache / 1e9, o->sequences_max, o->context_max,
+                     (double)m->sequences / 1e9, (double)m->kept / 1e9, (double)m->workspace / 1e9,
+                     (double)m->total / 1e9, o->budget_name ? o->budget_name : "as asked for",
+                     (double)o->budget_bytes / 1e9, advice);
 }
 
 enum status model_prepare(struct model *model, struct error *err)
@@ -101,12 +162,12 @@ enum status model_prepare(struct model *model, struct error *err)
     TRY(team_open(&model->team, model->options.n_threads, err));
     TRY(make_layout(model, err));
     model->topk = topk < context ? topk : context;
+    if (pages_of(model) >= PAGE_NONE)
+        return error_set(err, STATUS_ARGUMENT, "%u sequences of %u tokens are more than the cache can count",
+                         model->options.sequences_max, context);
+    TRY(make_plans(model, err));
+    plan_memory(model);
     return STATUS_OK;
-}
-
-uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences)
-{
-    return model->layout.n_mla ? (uint64_t)sequences * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1) : 0;
 }
 
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
@@ -118,12 +179,9 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(checkpoint_open(&model->checkpoint, directory, err));
     TRY(params_init(&model->params, &model->config, model->checkpoint, err));
     TRY(model_prepare(model, err));
-    uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
-    if (pages >= PAGE_NONE)
-        return error_set(err, STATUS_ARGUMENT, "%u sequences of %u tokens are more than the cache can count",
-                         model->options.sequences_max, model->options.context_max);
-    TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages, err));
-    TRY(make_plans(model, err));
+    TRY(check_budget(model, err));
+    TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages_of(model), err));
+    TRY(make_runner(model, err));
     TRY(memory_take(&model->arrays, 1, sizeof *model->arrays, "the step's arrays", err));
     size_t n = (size_t)model->n_index_layers * MODEL_ROWS_MAX;
     TRY(memory_take(&model->selected, n * model->topk, sizeof(uint32_t), "selections", err));
@@ -169,7 +227,8 @@ enum status model_sequence_init(struct model *model, struct sequence *sequence, 
     return sequence_init(sequence, &model->layout, &model->pages, model->options.context_max, err);
 }
 
-static enum status check_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
+/* Checks the tokens of all spans, then makes room for them in the caches; where that fails, none has kept any. */
+static enum status admit_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
                                struct error *err)
 {
     uint32_t vocabulary = model->config.vocab_size;
@@ -180,7 +239,14 @@ static enum status check_spans(const struct model *model, const struct model_spa
             if (spans[s].tokens[i] < 0 || (uint32_t)spans[s].tokens[i] >= vocabulary)
                 return error_set(err, STATUS_ARGUMENT, "token %u is %d; the vocabulary has ids 0 to %u", i,
                                  spans[s].tokens[i], vocabulary - 1);
-        TRY(sequence_reserve(spans[s].sequence, spans[s].n_tokens, err));
+    }
+    for (uint32_t s = 0; s < n_spans; s++) {
+        enum status status = sequence_reserve(spans[s].sequence, spans[s].n_tokens, err);
+        if (status == STATUS_OK)
+            continue;
+        for (uint32_t i = 0; i < s; i++)
+            sequence_release(spans[i].sequence);
+        return status;
     }
     return STATUS_OK;
 }
@@ -250,7 +316,7 @@ static struct step next_step(struct model *model, const struct model_span *spans
 enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
                        const struct model_outputs *outputs, struct error *err)
 {
-    TRY(check_spans(model, spans, n_spans, err));
+    TRY(admit_spans(model, spans, n_spans, err));
     for (uint32_t s = 0; outputs->bad_layers && s < n_spans; s++)
         outputs->bad_layers[s] = SOUND;
     struct cursor at = {0};

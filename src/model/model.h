@@ -28,6 +28,9 @@ struct model_options {
     uint32_t context_max;      /* tokens of one sequence */
     uint32_t sequences_max;    /* the cache holds this many full sequences */
     bool rewinds;              /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;     /* the plan must fit in it; 0: no limit */
+    const char *budget_name;   /* where the budget comes from, for messages */
+    uint32_t kept_max;         /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the last layer
      * has none) or the running sum after layer id (TAP_SUM). */
@@ -39,11 +42,22 @@ struct model_options {
 /* Sensible values: BF16 caches, floor rule, graph runs, 4096 tokens, one sequence. */
 struct model_options model_options_default(void);
 
+/* The plan of memory, in bytes. */
+struct model_memory {
+    uint64_t weights;   /* mapped files */
+    uint64_t cache;     /* pages of sequences_max full contexts */
+    uint64_t sequences; /* recurrent states and tables of sequences_max sequences */
+    uint64_t kept;      /* the same of kept_max */
+    uint64_t workspace; /* of a step: buffers, scratch, widened vectors */
+    uint64_t total;
+};
+
 struct model {
     struct config config;
     struct model_options options;
     struct checkpoint *checkpoint;
     struct params params;
+    struct model_memory memory;
     struct state_layout layout;
     struct mla_slot *mla_slots;
     struct pages pages;
@@ -58,17 +72,18 @@ struct model {
     uint32_t *selected, *n_selected; /* of one inner step, see model_step */
 };
 
-/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). */
+/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from headers
+ * alone and must fit in the budget before caches and workspace are reserved. */
 NEEDS_CHECK enum status model_open(struct model **out, const char *directory, const struct model_options *options,
                                    struct error *err);
 void model_close(struct model *model);
 
-/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks the
- * options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as usual. */
+/* What model_open does between reading and reserving: checks the options, makes the team, the cache layout and the plans,
+ * and plans the memory. `model` has options, config, checkpoint and the shapes of the parameters, and is zero else. */
 NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
 
-/* Pages of the cache for so many full sequences; 0 without full-attention layers. */
-uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences);
+/* Pages that one sequence of up to `context` tokens may hold: one more than its tokens fill, copied from a shared one. */
+uint32_t model_pages(const struct model *model, uint32_t context);
 
 /* An empty sequence of up to context_max tokens. Owned by the caller (sequence_fini), before model_close. */
 NEEDS_CHECK enum status model_sequence_init(struct model *model, struct sequence *sequence, struct error *err);

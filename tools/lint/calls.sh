@@ -1,6 +1,6 @@
 #!/bin/sh
-# Calls that only some places may make. A line of the table: functions, where they are allowed, why (all but the last are
-# regular expressions).
+# Calls that only some places may make. A line of the table: functions, where they are allowed, why; the first two are
+# regular expressions.
 set -u
 find src -name '*.[ch]' -exec awk -f tools/lint/code.awk {} + | awk '
     function forbid(functions, allowed, why) {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Global names. A symbol of src/<room>/<file>.c begins with the first word of <file>, or with a prefix that
-# tools/lint/prefixes gives to the file or its room. Bodies of kernels are <kernel>_<tier>: the name of a KERNEL line and
-# the file's tier.
+# tools/lint/prefixes gives to the file or its room. Bodies of kernels are <kernel>_<tier>: the name of a KERNEL line
+# and the file's tier.
 #
 #     symbols.sh BUILD_TREE
 set -u
