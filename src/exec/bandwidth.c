@@ -15,10 +15,10 @@
 enum { BANDWIDTH_VERSION = 1, CACHE_FILE_BYTES_MAX = 4096 };
 
 static const uint64_t buffer_usual = 1ull << 30, buffer_least = 64ull << 20;
-static const double fill_seconds_max = 1.5, read_seconds_max = 0.8;
+static const double fill_seconds_max = 1.2, read_seconds_max = 0.6;
 /* The buffer is streamed in windows, again and again, and the fastest one counts: on a machine with other work short windows
  * are more often left alone, and between two readings of one window lies the whole buffer. */
-enum { CACHE_FACTOR = 4, WINDOWS = 8, READS_MAX = 20 * WINDOWS };
+enum { CACHE_FACTOR = 4, WINDOWS = 16, READS_MAX = 20 * WINDOWS };
 
 /* ---- measuring ---- */
 

@@ -16,7 +16,7 @@ struct bandwidth {
     bool cached;           /* from an earlier run */
 };
 
-/* Does: measures for 2 to 3 s, over at least 1 GiB and four times the last-level caches, but no more than a quarter of
+/* Does: measures for about 2 s, over at least 1 GiB and four times the last-level caches, but no more than a quarter of
  * `memory_bytes` (0: unknown) and no more than can be touched in time.
  * Fails: not enough memory for the smallest buffer. */
 NEEDS_CHECK enum status bandwidth_measure(struct bandwidth *out, struct team *team, uint64_t memory_bytes,
