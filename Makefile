@@ -55,7 +55,7 @@ help:
 
 #: make                 builds ./day0
 #: make check           builds and runs every test; ends with N passed, N failed, N skipped
-#: make check-slow      the same at length, on every instruction tier, NEON and an old CPU in emulation
+#: make check-slow      the same at length, with more seeds, and NEON and an old CPU in emulation
 #: make check-kernels   the kernel test alone: K=<part of a name> SEED=<n> CPU=<tier> BENCH=1 QUICK=1
 #: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint
 #: make fuzz            libFuzzer on every target, FUZZ_SECONDS each (default 60)
