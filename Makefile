@@ -18,7 +18,7 @@ FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 FLAGS_lint := -Werror
 CFLAGS := -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Wundef -Wvla -Wstrict-prototypes \
 	-Wmissing-prototypes -fno-math-errno -ffp-contract=off -fvisibility=hidden -Iinclude -Isrc $(FLAGS_$(BUILD)) $(EXTRA)
-LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lm -pthread
+LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -132,7 +132,7 @@ $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)
 # Kernels stand on three rooms and on no library, so that their test can be built for other machines.
 kernel_rooms := $(filter $(foreach room,base cpu tensor kernels,$(OUT)/src/$(room)/%),$(objects))
 $(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
-	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash,$(LDLIBS))
+	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit,$(LDLIBS))
 .SECONDARY:
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

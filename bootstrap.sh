@@ -10,7 +10,7 @@
 set -eu
 cd "$(dirname "$0")"
 
-build_packages='gcc make libc6-dev libjansson-dev libpcre2-dev libhwloc-dev libxxhash-dev'
+build_packages='gcc make libc6-dev libjansson-dev libpcre2-dev libhwloc-dev libxxhash-dev libzstd-dev libedit-dev'
 check_packages='libcmocka-dev'
 lint_packages='git clang clang-format clang-tidy shellcheck'
 emulation_packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' # for make check-slow

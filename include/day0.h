@@ -115,10 +115,47 @@ DAY0_API void day0_tokens_free(day0_tokens *tokens);
 DAY0_API DAY0_CHECKED day0_status day0_tokenize(const day0_engine *engine, const char *text, size_t bytes,
                                                 day0_tokens *out, day0_error *error);
 
+/* The bytes of some tokens, special ones by their names; terminated, free with free(). */
+DAY0_API DAY0_CHECKED day0_status day0_detokenize(const day0_engine *engine, const int32_t *ids, size_t n, char **text,
+                                                  size_t *bytes, day0_error *error);
+
 /* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the ids of
  * the prompt, in the model's own format. */
 DAY0_API DAY0_CHECKED day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes,
                                                    day0_tokens *out, day0_error *error);
+
+/* The model's reply taken apart while it is generated: feed it the ids that on_token gives. */
+typedef struct day0_reply day0_reply;
+
+typedef enum day0_reply_kind {
+    DAY0_REPLY_REASONING,      /* text: what is new of the reasoning */
+    DAY0_REPLY_CONTENT,        /* text: what is new of the answer */
+    DAY0_REPLY_CALL_BEGIN,     /* text: the name of a tool */
+    DAY0_REPLY_CALL_ARGUMENTS, /* text: what is new of the arguments as JSON */
+    DAY0_REPLY_CALL_END,       /* text: all arguments, a JSON object; is_flawed: do not carry it out */
+    DAY0_REPLY_END,            /* the reply is over */
+} day0_reply_kind;
+
+typedef struct day0_reply_event {
+    day0_reply_kind kind;
+    const char *text; /* not terminated; lives until the callback returns */
+    size_t text_bytes;
+    size_t call_index; /* from 0 */
+    bool is_flawed;
+    bool is_cut; /* DAY0_REPLY_END: the model did not end it by itself */
+} day0_reply_event;
+
+typedef void day0_reply_fn(void *context, const day0_reply_event *event);
+
+/* `thinking` as in the request. Owned by the caller until day0_reply_close (accepts NULL); closed before the engine. */
+DAY0_API DAY0_CHECKED day0_status day0_reply_open(day0_reply **out, const day0_engine *engine, bool thinking,
+                                                  day0_reply_fn *on_event, void *context, day0_error *error);
+DAY0_API DAY0_CHECKED day0_status day0_reply_push(day0_reply *reply, int32_t id, day0_error *error);
+/* No more tokens come; `stopped`: the model ended by itself (DAY0_FINISH_STOP). */
+DAY0_API DAY0_CHECKED day0_status day0_reply_finish(day0_reply *reply, bool stopped, day0_error *error);
+/* The finished reply as the JSON of an assistant message, terminated, for the next request; free with free(). */
+DAY0_API DAY0_CHECKED day0_status day0_reply_message(const day0_reply *reply, char **json, day0_error *error);
+DAY0_API void day0_reply_close(day0_reply *reply);
 
 /* ------------------------------------------------------------------------------------------------------ generation */
 
@@ -246,6 +283,12 @@ DAY0_API DAY0_CHECKED day0_status day0_session_restore(day0_session *session, co
 DAY0_API DAY0_CHECKED day0_status day0_session_save(const day0_session *session, const char *path, day0_error *error);
 DAY0_API DAY0_CHECKED day0_status day0_session_load(day0_session *session, const char *path, bool *recompute,
                                                     day0_error *error);
+
+/* A note of the caller's that snapshots and files carry along (a chat's messages, say): copied; NULL and 0 for none. */
+DAY0_API DAY0_CHECKED day0_status day0_session_set_note(day0_session *session, const void *note, size_t bytes,
+                                                        day0_error *error);
+/* Valid until the note changes; NULL if there is none. */
+DAY0_API const void *day0_session_note(const day0_session *session, size_t *bytes);
 
 #ifdef __cplusplus
 }

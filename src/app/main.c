@@ -2,14 +2,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/commands.h"
 #include "lab/commands.h"
 
 static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"run", "answer a question or continue a text", lab_run},
+    {"run", "answer a question or continue a text", app_run},
+    {"chat", "talk with the model", app_chat},
+    {"check", "what a checkpoint needs and whether it can run here", lab_check},
+    {"synth", "write a random checkpoint of any shape", lab_synth},
     {"logits", "write the raw logits of a list of token ids", lab_logits},
+    {"eval", "likelihood of a text, and what a policy costs in quality", lab_eval},
+    {"bench", "speed of prompts and of generation, against what the machine can do", lab_bench},
     {"tokenize", "text to token ids, and back", lab_tokenize},
     {"render", "a chat request as the model sees it", lab_render},
 };

@@ -14,10 +14,14 @@ struct candidate {
     int32_t token;
 };
 
-enum status sampler_init(struct sampler *sampler, const struct sampling *sampling, uint32_t vocabulary,
-                         struct error *err)
+enum status sampler_init(struct sampler *sampler, uint32_t vocabulary, struct error *err)
 {
-    *sampler = (struct sampler){.sampling = *sampling, .rng = {sampling->seed}, .vocabulary = vocabulary};
+    *sampler = (struct sampler){.vocabulary = vocabulary};
+    return memory_take(&sampler->candidates, vocabulary, sizeof *sampler->candidates, "sampling", err);
+}
+
+enum status sampler_set(struct sampler *sampler, const struct sampling *sampling, struct error *err)
+{
     if (!(sampling->temperature >= 0.0f && sampling->temperature <= 100.0f))
         return error_set(err, STATUS_ARGUMENT, "the temperature must lie in 0 to 100, not %g",
                          (double)sampling->temperature);
@@ -25,7 +29,9 @@ enum status sampler_init(struct sampler *sampler, const struct sampling *samplin
         return error_set(err, STATUS_ARGUMENT, "top-p must lie above 0 and up to 1, not %g", (double)sampling->top_p);
     if (!(sampling->min_p >= 0.0f && sampling->min_p <= 1.0f))
         return error_set(err, STATUS_ARGUMENT, "min-p must lie in 0 to 1, not %g", (double)sampling->min_p);
-    return memory_take(&sampler->candidates, vocabulary, sizeof *sampler->candidates, "sampling", err);
+    sampler->sampling = *sampling;
+    sampler->rng.state = sampling->seed;
+    return STATUS_OK;
 }
 
 void sampler_fini(struct sampler *sampler)
@@ -116,6 +122,30 @@ int32_t sampler_pick(struct sampler *sampler, const float *logits)
         if ((left -= candidates[i].weight) < 0.0)
             return candidates[i].token;
     return candidates[n - 1].token;
+}
+
+double sampler_log_total(const float *logits, uint32_t n)
+{
+    double best = (double)logits[best_token(logits, n)], total = 0.0;
+    for (uint32_t i = 0; i < n; i++)
+        total += exp((double)logits[i] - best);
+    return best + log(total);
+}
+
+void sampler_top(const float *logits, uint32_t n, int32_t *top, uint32_t n_top)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t place = kept;
+        while (place > 0 && logits[i] > logits[top[place - 1]])
+            place--;
+        if (place == n_top)
+            continue;
+        kept += kept < n_top;
+        for (uint32_t j = kept - 1; j > place; j--)
+            top[j] = top[j - 1];
+        top[place] = (int32_t)i;
+    }
 }
 
 static enum status number_of(const json_t *root, const char *key, double *out, const char *path, struct error *err)

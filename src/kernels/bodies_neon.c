@@ -2,7 +2,9 @@
 /* The order matters: later texts use functions of earlier ones. */
 #include "kernels/vec_body.h"
 #include "kernels/activation_body.h"
-#include "kernels/products_body.h"
+#include "kernels/rows_body.h"
+#include "kernels/dots_body.h"
+#include "kernels/mix_body.h"
 #include "kernels/linear_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/kda_body.h"

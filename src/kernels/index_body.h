@@ -9,10 +9,7 @@ INLINE v16 key_lanes(const void *block, size_t d, size_t D, const enum dtype dty
     if (dtype != DTYPE_MXFP8)
         return widen(block, d * 16, dtype);
     const uint8_t *codes = block, *scales = codes + D * 16 + d / MX_BLOCK * 16;
-    float factors[16];
-    for (int j = 0; j < 16; j++)
-        factors[j] = e8m0_value(scales[j]);
-    return v16_mul(v16_load_e4m3(codes + d * 16), v16_load(factors));
+    return v16_mul(v16_load_e4m3(codes + d * 16), e8m0_lanes(scales, 16));
 }
 
 /* Joins heads h to h + heads - 1 to the scores of `blocks` blocks, keys [D][blocks][16]. */

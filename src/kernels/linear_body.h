@@ -1,4 +1,4 @@
-/* Linear layers: the products of products_body.h on weight matrices. */
+/* Linear layers: the products of dots_body.h and mix_body.h on weight matrices. */
 #include "kernels/kernels.h"
 
 void BODY(linear_f32)(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)

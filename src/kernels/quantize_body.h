@@ -56,9 +56,13 @@ void BODY(quantize_mxfp8)(uint8_t *codes, uint8_t *scales, const float *x, size_
 
 void BODY(dequantize_mxfp8)(float *y, const uint8_t *codes, const uint8_t *scales, size_t n)
 {
-    for (size_t i = 0; i < n; i += MX_BLOCK) {
-        v16 scale = v16_set(e8m0_value(scales[i / MX_BLOCK]));
-        v16_store(y + i, v16_mul(v16_load_e4m3(codes + i), scale));
-        v16_store(y + i + 16, v16_mul(v16_load_e4m3(codes + i + 16), scale));
+    size_t n_blocks = n / MX_BLOCK;
+    float of_blocks[SCALES] = {0};
+    for (size_t b = 0; b < n_blocks; b++) {
+        if (b % SCALES == 0)
+            v16_store(of_blocks, e8m0_lanes(scales + b, n_blocks - b));
+        v16 scale = v16_set(of_blocks[b % SCALES]);
+        v16_store(y + b * MX_BLOCK, v16_mul(v16_load_e4m3(codes + b * MX_BLOCK), scale));
+        v16_store(y + b * MX_BLOCK + 16, v16_mul(v16_load_e4m3(codes + b * MX_BLOCK + 16), scale));
     }
 }

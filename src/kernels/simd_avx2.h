@@ -291,6 +291,20 @@ INLINE v16i v16i_shift_right(v16i x, const unsigned n)
     return (v16i){_mm256_srli_epi32(x.low, (int)n), _mm256_srli_epi32(x.high, (int)n)};
 }
 
+INLINE v16i v16i_shift_left(v16i x, const unsigned n)
+{
+    return (v16i){_mm256_slli_epi32(x.low, (int)n), _mm256_slli_epi32(x.high, (int)n)};
+}
+
+INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)
+{
+    uint8_t copy[16] = {0};
+    if (n < 16)
+        p = memcpy(copy, p, n);
+    __m128i all = _mm_loadu_si128((const __m128i_u *)p);
+    return (v16i){_mm256_cvtepu8_epi32(all), _mm256_cvtepu8_epi32(_mm_srli_si128(all, 8))};
+}
+
 INLINE void v16i_store_u8(uint8_t *p, v16i x)
 {
     __m256i byte = _mm256_set1_epi32(255);

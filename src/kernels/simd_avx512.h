@@ -294,10 +294,21 @@ INLINE v16i v16i_shift_right(v16i x, const unsigned n)
     return _mm512_srli_epi32(x, n);
 }
 
+INLINE v16i v16i_shift_left(v16i x, const unsigned n)
+{
+    return _mm512_slli_epi32(x, n);
+}
+
 /* Signed. */
 INLINE v16i v16i_min(v16i a, v16i b)
 {
     return _mm512_min_epi32(a, b);
+}
+
+/* Bytes, extended with zeros; lanes from n on are 0. */
+INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)
+{
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(v16_mask(n), p));
 }
 
 /* The low byte of each lane. */

@@ -91,6 +91,21 @@ INLINE v16i v16i_shift_right(v16i x, const int n)
     return (v16i){vshlq_u32(x.a, left), vshlq_u32(x.b, left), vshlq_u32(x.c, left), vshlq_u32(x.d, left)};
 }
 
+INLINE v16i v16i_shift_left(v16i x, const int n)
+{
+    return v16i_shift_right(x, -n);
+}
+
+INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)
+{
+    uint8_t copy[16] = {0};
+    if (n < 16)
+        p = memcpy(copy, p, n);
+    uint16x8_t low = vmovl_u8(vld1_u8(p)), high = vmovl_u8(vld1_u8(p + 8));
+    return (v16i){vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)), vmovl_u16(vget_low_u16(high)),
+                  vmovl_u16(vget_high_u16(high))};
+}
+
 INLINE v16 v16_load(const float *p)
 {
     return (v16){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};

@@ -11,7 +11,10 @@ enum { LAB_OK = 0, LAB_FAILED = 1, LAB_USAGE = 2 };
 int lab_tokenize(int argc, char **argv);
 int lab_render(int argc, char **argv);
 int lab_logits(int argc, char **argv);
-int lab_run(int argc, char **argv);
+int lab_eval(int argc, char **argv);
+int lab_bench(int argc, char **argv);
+int lab_check(int argc, char **argv);
+int lab_synth(int argc, char **argv);
 
 /* The model directory to use if none is named: the environment's DAY0_MODEL, else the bundled model, which
  * lies above the executable. Lives as long as the process; gives the bundled name as it stands if nothing is

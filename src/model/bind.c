@@ -18,15 +18,25 @@ void bind_prefix(struct binder *binder, const char *format, ...)
 
 static void join(char out[BIND_NAME_BYTES], const struct binder *binder, const char *name, const char *suffix)
 {
-    int bytes = snprintf(out, BIND_NAME_BYTES, "%s%s%s", binder->prefix, name, suffix);
-    CHECK(bytes >= 0 && bytes < BIND_NAME_BYTES);
+    const char *const parts[] = {binder->prefix, name, suffix};
+    size_t used = 0;
+    for (int i = 0; i < 3; i++) { /* snprintf takes longer than the look-up, and there are half a million of them */
+        size_t bytes = strlen(parts[i]);
+        CHECK(bytes < BIND_NAME_BYTES - used);
+        memcpy(out + used, parts[i], bytes);
+        used += bytes;
+    }
+    out[used] = 0;
 }
 
 static const struct tensor *find_suffixed(const struct binder *binder, const char *name, const char *suffix)
 {
     char full[BIND_NAME_BYTES];
     join(full, binder, name, suffix);
-    return checkpoint_find(binder->checkpoint, full);
+    const struct tensor *tensor = checkpoint_find(binder->checkpoint, full);
+    if (tensor && binder->found)
+        binder->found(binder->found_context, tensor);
+    return tensor;
 }
 
 const struct tensor *bind_find(const struct binder *binder, const char *name)
@@ -34,24 +44,46 @@ const struct tensor *bind_find(const struct binder *binder, const char *name)
     return find_suffixed(binder, name, "");
 }
 
-/* ---- sentences ---- */
-
-enum { SHAPE_BYTES = 120 };
-
-/* "U8 [3072, 1792]" */
-static void describe(char out[SHAPE_BYTES], const struct tensor *tensor)
+static enum status see(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
+                       uint32_t columns, struct error *err)
 {
-    int used = snprintf(out, SHAPE_BYTES, "%.24s [", tensor->dtype);
-    for (uint32_t i = 0; i < tensor->rank && i < TENSOR_RANK_MAX; i++)
-        used += snprintf(out + used, (size_t)(SHAPE_BYTES - used), "%s%llu", i ? ", " : "",
-                         (unsigned long long)tensor->shape[i]);
-    snprintf(out + used, (size_t)(SHAPE_BYTES - used), tensor->rank > TENSOR_RANK_MAX ? ", ...]" : "]");
+    return binder->see(binder->see_context, &(struct wanted){binder->prefix, name, kind, rows, columns}, err);
 }
 
-static enum status wrong_tensor(const struct tensor *tensor, const char *expected, struct error *err)
+static enum status see_matrix(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
+                              uint32_t columns, struct matrix *out, struct error *err)
 {
-    char found[SHAPE_BYTES];
-    describe(found, tensor);
+    *out = (struct matrix){.rows = rows, .columns = columns, .dtype = DTYPE_BF16};
+    return see(binder, name, kind, rows, columns, err);
+}
+
+/* ---- sentences ---- */
+
+void bind_describe(char out[BIND_SHAPE_BYTES], const struct tensor *tensor)
+{
+    int used = snprintf(out, BIND_SHAPE_BYTES, "%.24s [", tensor->dtype);
+    for (uint32_t i = 0; i < tensor->rank && i < TENSOR_RANK_MAX; i++)
+        used += snprintf(out + used, (size_t)(BIND_SHAPE_BYTES - used), "%s%llu", i ? ", " : "",
+                         (unsigned long long)tensor->shape[i]);
+    snprintf(out + used, (size_t)(BIND_SHAPE_BYTES - used), tensor->rank > TENSOR_RANK_MAX ? ", ...]" : "]");
+}
+
+static void note_fault(const struct binder *binder, const struct tensor *tensor, const char *name,
+                       const char *expected)
+{
+    if (!binder->fault)
+        return;
+    binder->fault->tensor = tensor;
+    snprintf(binder->fault->name, sizeof binder->fault->name, "%s", name);
+    snprintf(binder->fault->expected, sizeof binder->fault->expected, "%s", expected);
+}
+
+static enum status wrong_tensor(const struct binder *binder, const struct tensor *tensor, const char *expected,
+                                struct error *err)
+{
+    char found[BIND_SHAPE_BYTES];
+    bind_describe(found, tensor);
+    note_fault(binder, tensor, tensor->name, expected);
     return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %s, found %s", tensor->file, tensor->name,
                      expected, found);
 }
@@ -61,6 +93,7 @@ static enum status missing_tensor(const struct binder *binder, const char *name,
 {
     char full[BIND_NAME_BYTES];
     join(full, binder, name, suffix);
+    note_fault(binder, NULL, full, expected);
     return error_set(err, STATUS_NOT_FOUND,
                      "tensor %s: expected %s, found no tensor of that name in the checkpoint", full,
                      expected);
@@ -119,14 +152,14 @@ static uint64_t vector_length(const struct tensor *tensor)
 static enum status find_vector(struct binder *binder, const char *name, uint32_t n, bool longer,
                                const struct tensor **out, enum dtype *dtype, struct error *err)
 {
-    char expected[SHAPE_BYTES];
+    char expected[BIND_SHAPE_BYTES];
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u]%s", n, longer ? " or longer" : "");
     const struct tensor *tensor = bind_find(binder, name);
     if (!tensor)
         return missing_tensor(binder, name, "", expected, err);
     uint64_t length = vector_length(tensor);
     if (!plain_type(tensor, dtype) || length < n || (!longer && length != n))
-        return wrong_tensor(tensor, expected, err);
+        return wrong_tensor(binder, tensor, expected, err);
     binder->elements += n;
     *out = tensor;
     return STATUS_OK;
@@ -135,9 +168,13 @@ static enum status find_vector(struct binder *binder, const char *name, uint32_t
 enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
                         struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_VECTOR, n, 1, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, false, &tensor, &dtype, err));
+    if (binder->dry)
+        return STATUS_OK;
     float *values = arena_take(binder->arena, n * sizeof *values);
     for (uint32_t i = 0; i < n; i++)
         values[i] = element(tensor->data, dtype, i);
@@ -148,9 +185,13 @@ enum status bind_vector(struct binder *binder, const char *name, uint32_t n, con
 enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out,
                        struct error *err)
 {
+    if (binder->see)
+        return see(binder, name, WANTED_RATES, n, 1, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, true, &tensor, &dtype, err));
+    if (binder->dry)
+        return STATUS_OK;
     float *values = arena_take(binder->arena, n * sizeof *values);
     for (uint32_t i = 0; i < n; i++)
         values[i] = expf(element(tensor->data, dtype, i));
@@ -161,7 +202,9 @@ enum status bind_rates(struct binder *binder, const char *name, uint32_t n, cons
 enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps,
                              const float **out, struct error *err)
 {
-    char expected[SHAPE_BYTES];
+    if (binder->see)
+        return see(binder, name, WANTED_CONVOLUTION, channels, taps, err);
+    char expected[BIND_SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, 1, %u]", channels, taps);
     const struct tensor *tensor = bind_find(binder, name);
@@ -170,12 +213,14 @@ enum status bind_convolution(struct binder *binder, const char *name, uint32_t c
     bool flat = tensor->rank == 2 && tensor->shape[1] == taps;
     bool deep = tensor->rank == 3 && tensor->shape[1] == 1 && tensor->shape[2] == taps;
     if (!plain_type(tensor, &dtype) || !(flat || deep) || tensor->shape[0] != channels)
-        return wrong_tensor(tensor, expected, err);
+        return wrong_tensor(binder, tensor, expected, err);
+    binder->elements += (uint64_t)channels * taps;
+    if (binder->dry)
+        return STATUS_OK;
     float *values = arena_take(binder->arena, (size_t)channels * taps * sizeof *values);
     for (uint32_t c = 0; c < channels; c++)
         for (uint32_t t = 0; t < taps; t++)
             values[(size_t)t * channels + c] = element(tensor->data, dtype, (size_t)c * taps + t);
-    binder->elements += (uint64_t)channels * taps;
     *out = values;
     return STATUS_OK;
 }
@@ -185,6 +230,8 @@ enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n
 {
     static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"},
                                                {"_norm.weight", ".norm_weight"}};
+    if (binder->see)
+        return see(binder, name, WANTED_DEPTH_QUERY, n, 1, err);
     const struct tensor *tensors[2];
     enum dtype dtypes[2];
     for (int i = 0; i < 2; i++) {
@@ -194,7 +241,7 @@ enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n
         snprintf(part, sizeof part, "%s%s", name, suffixes[i][published ? 0 : 1]);
         TRY(find_vector(binder, part, n, false, &tensors[i], &dtypes[i], err));
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && !binder->dry; i++)
         out[i] = element(tensors[0]->data, dtypes[0], i) * element(tensors[1]->data, dtypes[1], i);
     return STATUS_OK;
 }
@@ -209,14 +256,16 @@ static bool has_shape(const struct tensor *tensor, uint32_t rows, uint32_t colum
 enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
                               struct matrix *out, struct error *err)
 {
-    char expected[SHAPE_BYTES];
+    if (binder->see)
+        return see_matrix(binder, name, WANTED_PLAIN_MATRIX, rows, columns, out, err);
+    char expected[BIND_SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, %u]", rows, columns);
     const struct tensor *tensor = find_suffixed(binder, name, ".weight");
     if (!tensor)
         return missing_tensor(binder, name, ".weight", expected, err);
     if (!plain_type(tensor, &dtype) || !has_shape(tensor, rows, columns))
-        return wrong_tensor(tensor, expected, err);
+        return wrong_tensor(binder, tensor, expected, err);
     *out = (struct matrix){.data = tensor->data, .rows = rows, .columns = columns, .dtype = dtype};
     binder->elements += (uint64_t)rows * columns;
     return STATUS_OK;
@@ -238,18 +287,19 @@ static enum status refuse_nan_scales(const struct tensor *scales, struct error *
 static enum status bind_packed(struct binder *binder, const char *name, const struct tensor *packed,
                                uint32_t rows, uint32_t columns, struct matrix *out, struct error *err)
 {
-    char expected[SHAPE_BYTES];
+    char expected[BIND_SHAPE_BYTES];
     snprintf(expected, sizeof expected, "U8 [%u, %u], the codes of [%u, %u] with columns in blocks of %d",
              rows, columns / 2, rows, columns, MX_BLOCK);
     if (packed->stored != STORED_U8 || !has_shape(packed, rows, columns / 2) || columns % MX_BLOCK)
-        return wrong_tensor(packed, expected, err);
+        return wrong_tensor(binder, packed, expected, err);
     snprintf(expected, sizeof expected, "U8 [%u, %u]", rows, columns / MX_BLOCK);
     const struct tensor *scales = find_suffixed(binder, name, ".weight_scale");
     if (!scales)
         return missing_tensor(binder, name, ".weight_scale", expected, err);
     if (scales->stored != STORED_U8 || !has_shape(scales, rows, columns / MX_BLOCK))
-        return wrong_tensor(scales, expected, err);
-    TRY(refuse_nan_scales(scales, err));
+        return wrong_tensor(binder, scales, expected, err);
+    if (!binder->dry)
+        TRY(refuse_nan_scales(scales, err));
     *out = (struct matrix){packed->data, scales->data, rows, columns, DTYPE_MXFP4};
     binder->elements += (uint64_t)rows * columns;
     return STATUS_OK;
@@ -258,6 +308,8 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
 enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
                         struct matrix *out, struct error *err)
 {
+    if (binder->see)
+        return see_matrix(binder, name, WANTED_MATRIX, rows, columns, out, err);
     const struct tensor *packed = find_suffixed(binder, name, ".weight_packed");
     if (!packed)
         return bind_plain_matrix(binder, name, rows, columns, out, err);

@@ -13,14 +13,55 @@
 #include "tensor/matrix.h"
 #include "weights/checkpoint.h"
 
-enum { BIND_NAME_BYTES = 256 };
+enum { BIND_NAME_BYTES = 256, BIND_SHAPE_BYTES = 120 };
+
+enum wanted_kind {
+    WANTED_MATRIX,       /* NAME.weight, or NAME.weight_packed with NAME.weight_scale */
+    WANTED_PLAIN_MATRIX, /* NAME.weight */
+    WANTED_VECTOR,       /* NAME */
+    WANTED_RATES,        /* NAME, which may be longer */
+    WANTED_CONVOLUTION,  /* NAME, [rows][1][columns] or [rows][columns] */
+    WANTED_DEPTH_QUERY,  /* NAME_proj.weight and NAME_norm.weight */
+};
+
+/* One call of a bind function, for those who only want to know what a model consists of. */
+struct wanted {
+    const char *prefix, *name;
+    enum wanted_kind kind;
+    uint32_t rows, columns; /* a vector has one column */
+};
+
+typedef enum status wanted_fn(void *context, const struct wanted *wanted, struct error *err);
+
+struct indexer_params;
+
+/* What is wrong with a tensor, in parts, for those who list all faults. */
+struct bind_fault {
+    const struct tensor *tensor; /* NULL: there is none of that name */
+    char name[BIND_NAME_BYTES];  /* empty: the error's sentence says it all */
+    char expected[BIND_SHAPE_BYTES];
+};
 
 struct binder {
     const struct checkpoint *checkpoint;
     struct arena *arena;          /* takes the vectors */
     uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
+    /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and gives a
+     * matrix of that shape without data. `indexers` [n_layers] are then the sizes of the indexers. */
+    wanted_fn *see;
+    void *see_context;
+    const struct indexer_params *indexers;
+    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears of each
+     * tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
+    bool dry;
+    void (*found)(void *context, const struct tensor *tensor);
+    void *found_context;
+    struct bind_fault *fault;
 };
+
+/* "U8 [3072, 1792]" */
+void bind_describe(char out[BIND_SHAPE_BYTES], const struct tensor *tensor);
 
 /* Sets the prefix. */
 void bind_prefix(struct binder *binder, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,28 +112,66 @@ static enum status read_fields(struct config *config, struct config_reader *text
     return STATUS_OK;
 }
 
+/* ---- what is not in the family ---- */
+
+/* A survey only notes the name of a foreign operator, with the config's word for it if there is one. */
+static enum status note_foreign(struct config *config, const char *operator, const char *word)
+{
+    if (config->n_foreign < CONFIG_FOREIGN_MAX)
+        snprintf(config->foreign[config->n_foreign++], CONFIG_KEY_BYTES, "%s%s%.30s", operator, word ? "." : "",
+                 word ? word : "");
+    return STATUS_OK;
+}
+
+static enum status foreign_key(struct config *config, struct config_reader *reader, const char *key,
+                               const char *operator, const char *expected, struct error *err)
+{
+    return config->surveyed ? note_foreign(config, operator, NULL)
+                            : config_reader_refuse(reader, key, STATUS_UNSUPPORTED, expected, err);
+}
+
+static enum status read_word(struct config *config, struct config_reader *reader, const char *key,
+                             const char *operator, const char *const *words, uint32_t n_words, uint32_t *out,
+                             struct error *err)
+{
+    enum status status = config_reader_word(reader, key, words, n_words, out, err);
+    if (status == STATUS_UNSUPPORTED && config->surveyed)
+        return note_foreign(config, operator, json_string_value(config_reader_get(reader, key)));
+    return status;
+}
+
+static enum status read_quantization(struct config *config, struct config_reader *reader, struct error *err)
+{
+    enum status status = config_check_quantization(reader, err);
+    if (status != STATUS_UNSUPPORTED || !config->surveyed)
+        return status;
+    json_t *section = config_reader_get(reader, "quantization_config");
+    const char *method = json_string_value(json_object_get(section, "quant_method"));
+    const char *format = json_string_value(json_object_get(section, "format"));
+    return note_foreign(config, "quantization", format ? format : method);
+}
+
 /* Values that are read only to refuse what is not in the family. */
-static enum status refuse_foreign(const struct config *config, struct config_reader *text, struct error *err)
+static enum status refuse_foreign(struct config *config, struct config_reader *text, struct error *err)
 {
     static const char *const topk_methods[] = {"noaux_tc"};
     bool nope = true, grouped = true;
     uint32_t frequency = 1, key_heads = config->n_heads, method = 0;
     TRY(config_reader_flag(text, "mla_use_nope", &nope, err));
     if (!nope)
-        return config_reader_refuse(text, "mla_use_nope", STATUS_UNSUPPORTED,
-                                    "true (attention without rotary positions is all this family has)", err);
+        TRY(foreign_key(config, text, "mla_use_nope", "mla.rotary",
+                        "true (attention without rotary positions is all this family has)", err));
     TRY(config_reader_count(text, "moe_layer_freq", 0, UINT32_MAX, &frequency, err));
     if (frequency != 1)
-        return config_reader_refuse(text, "moe_layer_freq", STATUS_UNSUPPORTED, "1", err);
-    TRY(config_reader_word(text, "topk_method", topk_methods, 1, &method, err));
+        TRY(foreign_key(config, text, "moe_layer_freq", "moe.layer_frequency", "1", err));
+    TRY(read_word(config, text, "topk_method", "moe.topk_method", topk_methods, 1, &method, err));
     TRY(config_reader_count(text, "num_key_value_heads", 0, UINT32_MAX, &key_heads, err));
     if (key_heads != config->n_heads)
-        return config_reader_refuse(text, "num_key_value_heads", STATUS_UNSUPPORTED,
-                                    "the same as num_attention_heads", err);
+        TRY(foreign_key(config, text, "num_key_value_heads", "mla.grouped_heads", "the same as num_attention_heads", err));
     TRY(config_reader_flag(text, "use_grouped_topk", &grouped, err));
     if (!grouped && config->n_expert_groups > 1)
-        return config_reader_refuse(text, "use_grouped_topk", STATUS_UNSUPPORTED,
-                                    "true, as num_expert_group is above 1", err);
+        TRY(foreign_key(config, text, "use_grouped_topk", "moe.ungrouped_topk", "true, as num_expert_group is above 1",
+                        err));
     return STATUS_OK;
 }
 
@@ -141,8 +180,8 @@ static enum status read_functions(struct config *config, struct config_reader *t
     static const char *const activations[] = {[ACTIVATION_SILU] = "silu", [ACTIVATION_SITU] = "situ"};
     static const char *const routers[] = {[ROUTER_SIGMOID] = "sigmoid", [ROUTER_SOFTMAX] = "softmax"};
     uint32_t activation = ACTIVATION_SILU, router = ROUTER_SIGMOID;
-    TRY(config_reader_word(text, "hidden_act", activations, 2, &activation, err));
-    TRY(config_reader_word(text, "moe_router_activation_func", routers, 2, &router, err));
+    TRY(read_word(config, text, "hidden_act", "activation", activations, 2, &activation, err));
+    TRY(read_word(config, text, "moe_router_activation_func", "moe.router", routers, 2, &router, err));
     config->activation = activation;
     config->router = router;
     return STATUS_OK;
@@ -301,7 +340,7 @@ static enum status read_sections(struct config *config, struct sections *section
     for (int i = 0; i < 2; i++) {
         TRY(read_tokens(config, both[i], err));
         TRY(read_architecture(config, both[i], err));
-        TRY(config_check_quantization(both[i], err));
+        TRY(read_quantization(config, both[i], err));
         for (size_t k = 0; k < sizeof ignored_keys / sizeof *ignored_keys; k++)
             config_reader_get(both[i], ignored_keys[k]);
     }
@@ -314,7 +353,8 @@ static enum status judge_unknown(struct config *config, const struct sections *s
 {
     config_reader_unknown(&sections->dsa, config);
     config_reader_unknown(&sections->linear, config);
-    if (config->n_unknown_keys && !(options && options->accept_unknown))
+    config->n_doubtful_keys = config->n_unknown_keys;
+    if (config->n_unknown_keys && !config->surveyed && !(options && options->accept_unknown))
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: expected a key that day0 knows, as this one may change what the model "
                          "computes; --accept-unknown runs without it",
@@ -330,6 +370,7 @@ enum status config_parse(struct config *config, const char *text, size_t bytes,
     struct sections sections = {0};
     json_error_t where;
     *config = defaults;
+    config->surveyed = options && options->survey;
     if (options && options->latent_norm_eps > 0)
         config->latent_norm_eps = options->latent_norm_eps;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);

@@ -21,6 +21,7 @@ enum {
     CONFIG_KEYS_MAX = 64, /* unknown keys that are kept for reports */
     CONFIG_KEY_BYTES = 64,
     CONFIG_STOP_TOKENS_MAX = 8,
+    CONFIG_FOREIGN_MAX = 16,
 };
 
 enum activation { ACTIVATION_SILU, ACTIVATION_SITU };
@@ -68,12 +69,18 @@ struct config {
 
     /* Keys that day0 does not know, as "text_config.some_key"; running is refused if one may change the meaning,
      * that is any unknown key inside dsa_config or linear_attn_config, unless accepted. */
-    uint32_t n_unknown_keys;
+    uint32_t n_unknown_keys, n_doubtful_keys; /* doubtful ones, which may change the meaning, come first */
     char unknown_keys[CONFIG_KEYS_MAX][CONFIG_KEY_BYTES];
+
+    /* What is asked for and not in the family, by the name of the operator, "mla.rotary"; only in a survey. */
+    bool surveyed;
+    uint32_t n_foreign;
+    char foreign[CONFIG_FOREIGN_MAX][CONFIG_KEY_BYTES];
 };
 
 struct config_options {
     bool accept_unknown;   /* --accept-unknown */
+    bool survey;           /* list what is foreign and doubtful instead of refusing it; not for running */
     float latent_norm_eps; /* 0: the default, 1e-6 */
 };
 

@@ -81,17 +81,39 @@ static enum status make_layout(struct model *model, struct error *err)
 
 static enum status make_plans(struct model *model, struct error *err)
 {
+    for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
+        TRY(model_plan(&model->plans[b], model, bucket_rows[b], err));
+        model->n_plans++;
+    }
+    return STATUS_OK;
+}
+
+static enum status make_runner(struct model *model, struct error *err)
+{
     size_t workspace = 0, scratch = 0;
     uint32_t nodes = 0;
     for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
-        struct plan *plan = &model->plans[b];
-        TRY(model_plan(plan, model, bucket_rows[b], err));
-        model->n_plans++;
+        const struct plan *plan = &model->plans[b];
         workspace = plan->workspace_bytes > workspace ? plan->workspace_bytes : workspace;
         scratch = plan->scratch_bytes > scratch ? plan->scratch_bytes : scratch;
         nodes = plan->n_nodes > nodes ? plan->n_nodes : nodes;
     }
     return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err);
+}
+
+enum status model_prepare(struct model *model, struct error *err)
+{
+    uint32_t context = model->options.context_max, topk = model->config.index_topk;
+    TRY(check_options(model, err));
+    TRY(team_open(&model->team, model->options.n_threads, err));
+    TRY(make_layout(model, err));
+    model->topk = topk < context ? topk : context;
+    return STATUS_OK;
+}
+
+uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences)
+{
+    return model->layout.n_mla ? (uint64_t)sequences * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1) : 0;
 }
 
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
@@ -102,17 +124,16 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
     TRY(params_init(&model->params, &model->config, model->checkpoint, err));
-    TRY(check_options(model, err));
-    TRY(team_open(&model->team, model->options.n_threads, err));
-    TRY(make_layout(model, err));
-    uint32_t context = model->options.context_max;
-    model->topk = model->config.index_topk < context ? model->config.index_topk : context;
-    uint64_t pages = (uint64_t)model->options.sequences_max * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1);
+    TRY(model_prepare(model, err));
+    uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
     if (pages >= PAGE_NONE)
         return error_set(err, STATUS_ARGUMENT, "%u sequences of %u tokens are more than the cache can count",
-                         model->options.sequences_max, context);
-    TRY(pages_init(&model->pages, model->layout.page_bytes, model->layout.n_mla ? (uint32_t)pages : 0, err));
+                         model->options.sequences_max, model->options.context_max);
+    TRY(budget_compute(&model->budget, model, checkpoint_bytes(model->checkpoint), model->options.budget_bytes, err));
+    TRY(budget_check(&model->budget, err));
     TRY(make_plans(model, err));
+    TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages, err));
+    TRY(make_runner(model, err));
     TRY(memory_take(&model->arrays, 1, sizeof *model->arrays, "the step's arrays", err));
     size_t n = (size_t)model->n_index_layers * MODEL_ROWS_MAX;
     TRY(memory_take(&model->selected, n * model->topk, sizeof(uint32_t), "selections", err));
@@ -158,7 +179,8 @@ enum status model_sequence_init(struct model *model, struct sequence *sequence, 
     return sequence_init(sequence, &model->layout, &model->pages, model->options.context_max, err);
 }
 
-static enum status check_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
+/* Checks the tokens of all spans, then makes room for them in the caches; where that fails, none has kept any. */
+static enum status admit_spans(const struct model *model, const struct model_span *spans, uint32_t n_spans,
                                struct error *err)
 {
     uint32_t vocabulary = model->config.vocab_size;
@@ -169,7 +191,14 @@ static enum status check_spans(const struct model *model, const struct model_spa
             if (spans[s].tokens[i] < 0 || (uint32_t)spans[s].tokens[i] >= vocabulary)
                 return error_set(err, STATUS_ARGUMENT, "token %u is %d; the vocabulary has ids 0 to %u", i,
                                  spans[s].tokens[i], vocabulary - 1);
-        TRY(sequence_reserve(spans[s].sequence, spans[s].n_tokens, err));
+    }
+    for (uint32_t s = 0; s < n_spans; s++) {
+        enum status status = sequence_reserve(spans[s].sequence, spans[s].n_tokens, err);
+        if (status == STATUS_OK)
+            continue;
+        for (uint32_t i = 0; i < s; i++)
+            sequence_release(spans[i].sequence);
+        return status;
     }
     return STATUS_OK;
 }
@@ -239,7 +268,7 @@ static struct step next_step(struct model *model, const struct model_span *spans
 enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
                        const struct model_outputs *outputs, struct error *err)
 {
-    TRY(check_spans(model, spans, n_spans, err));
+    TRY(admit_spans(model, spans, n_spans, err));
     for (uint32_t s = 0; outputs->bad_layers && s < n_spans; s++)
         outputs->bad_layers[s] = SOUND;
     struct cursor at = {0};

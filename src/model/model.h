@@ -5,6 +5,7 @@
 #define DAY0_MODEL_MODEL_H
 
 #include "exec/runner.h"
+#include "model/budget.h"
 #include "model/config.h"
 #include "model/params.h"
 #include "ops/residual.h"
@@ -28,6 +29,8 @@ struct model_options {
     uint32_t context_max;      /* tokens of one sequence */
     uint32_t sequences_max;    /* the cache holds this many full sequences */
     bool rewinds;              /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;     /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;         /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the last layer
      * has none) or the running sum after layer id (TAP_SUM). */
@@ -44,6 +47,7 @@ struct model {
     struct model_options options;
     struct checkpoint *checkpoint;
     struct params params;
+    struct budget budget;
     struct state_layout layout;
     struct mla_slot *mla_slots;
     struct pages pages;
@@ -58,10 +62,18 @@ struct model {
     uint32_t *selected, *n_selected; /* of one inner step, see model_step */
 };
 
-/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). */
+/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from headers
+ * alone and must fit in the budget before caches and workspace are reserved. */
 NEEDS_CHECK enum status model_open(struct model **out, const char *directory, const struct model_options *options,
                                    struct error *err);
 void model_close(struct model *model);
+
+/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks the
+ * options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as usual. */
+NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
+
+/* Pages of the cache for so many full sequences; 0 without full-attention layers. */
+uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences);
 
 /* An empty sequence of up to context_max tokens. Owned by the caller (sequence_fini), before model_close. */
 NEEDS_CHECK enum status model_sequence_init(struct model *model, struct sequence *sequence, struct error *err);

@@ -96,6 +96,18 @@ enum status params_init(struct params *params, const struct config *config,
     return status;
 }
 
+enum status params_walk(struct params *params, const struct config *config, const struct indexer_params *indexers,
+                        wanted_fn *see, void *see_context, struct error *err)
+{
+    *params = (struct params){0};
+    TRY(arena_init(&params->arena, arena_bound(config), "the shapes of a model", err));
+    struct binder binder = {.arena = &params->arena, .see = see, .see_context = see_context, .indexers = indexers};
+    enum status status = bind_all(params, config, &binder, err);
+    if (status != STATUS_OK)
+        params_fini(params);
+    return status;
+}
+
 void params_fini(struct params *params)
 {
     arena_fini(&params->arena);

@@ -6,6 +6,7 @@
 #define DAY0_MODEL_PARAMS_H
 
 #include "base/arena.h"
+#include "model/bind.h"
 #include "model/config.h"
 #include "ops/moe.h"
 #include "tensor/matrix.h"
@@ -85,5 +86,17 @@ struct params {
 NEEDS_CHECK enum status params_init(struct params *params, const struct config *config,
                                     const struct checkpoint *checkpoint, struct error *err);
 void params_fini(struct params *params);
+
+/* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint. `indexers`
+ * [n_layers] has the sizes of each layer's indexer, zero where there is none. `params` gets the shapes of the matrices, no
+ * data, no vectors; released with params_fini. */
+NEEDS_CHECK enum status params_walk(struct params *params, const struct config *config,
+                                    const struct indexer_params *indexers, wanted_fn *see, void *see_context,
+                                    struct error *err);
+
+/* The sizes of full-attention layer `index`'s indexer as its tensors give them, n_heads 0 if it has none; fails where
+ * tensors and config disagree. */
+NEEDS_CHECK enum status params_indexer_sizes(struct indexer_params *indexer, const struct config *config, uint32_t index,
+                                             const struct checkpoint *checkpoint, struct error *err);
 
 #endif

@@ -91,7 +91,10 @@ static enum status read_indexer_sizes(struct indexer_params *indexer, const stru
 static enum status bind_indexer(struct indexer_params *indexer, const struct config *config, uint32_t index,
                                 struct binder *binder, struct error *err)
 {
-    TRY(read_indexer_sizes(indexer, config, index, binder, err));
+    if (binder->indexers)
+        *indexer = binder->indexers[index];
+    else
+        TRY(read_indexer_sizes(indexer, config, index, binder, err));
     if (!indexer->n_heads)
         return STATUS_OK;
     uint32_t heads = indexer->n_heads, dim = indexer->head_dim;
@@ -177,4 +180,13 @@ enum status params_bind_layer(struct layer_params *layer, struct expert *experts
     }
     bind_prefix(binder, "model.layers.%u.mlp.", index);
     return bind_ffn(&layer->ffn, config->hidden_size, config->intermediate_size, binder, err);
+}
+
+enum status params_indexer_sizes(struct indexer_params *indexer, const struct config *config, uint32_t index,
+                                 const struct checkpoint *checkpoint, struct error *err)
+{
+    struct binder binder = {.checkpoint = checkpoint};
+    bind_prefix(&binder, "model.layers.%u.self_attn.", index);
+    *indexer = (struct indexer_params){0};
+    return read_indexer_sizes(indexer, config, index, &binder, err);
 }

@@ -24,16 +24,23 @@ static uint32_t pages_for(uint32_t tokens)
     return (uint32_t)(((uint64_t)tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
 }
 
+static size_t table_bytes(uint32_t length_max)
+{
+    return pages_for(length_max) * sizeof(uint32_t);
+}
+
+size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max)
+{
+    return arena_cost(table_bytes(length_max)) + (1 + layout->rewinds) * arena_cost(kda_bytes(layout)) +
+           arena_cost(conv_bytes(layout)) + arena_cost(ring_bytes(layout));
+}
+
 enum status sequence_init(struct sequence *sequence, const struct state_layout *layout, struct pages *pages,
                           uint32_t length_max, struct error *err)
 {
     *sequence = (struct sequence){.layout = layout, .pages = pages, .length_max = length_max};
-    size_t table_bytes = pages_for(length_max) * sizeof(uint32_t);
-    TRY(arena_init(&sequence->arena,
-                   arena_cost(table_bytes) + (1 + layout->rewinds) * arena_cost(kda_bytes(layout)) +
-                       arena_cost(conv_bytes(layout)) + arena_cost(ring_bytes(layout)),
-                   "a sequence", err));
-    sequence->page_table = arena_take(&sequence->arena, table_bytes);
+    TRY(arena_init(&sequence->arena, sequence_bytes(layout, length_max), "a sequence", err));
+    sequence->page_table = arena_take(&sequence->arena, table_bytes(length_max));
     sequence->kda = arena_take(&sequence->arena, kda_bytes(layout));
     sequence->conv = arena_take(&sequence->arena, conv_bytes(layout));
     if (layout->rewinds)
@@ -71,17 +78,25 @@ void sequence_copy(struct sequence *sequence, const struct sequence *source)
     CHECK(sequence != source && sequence->layout == source->layout && sequence->pages == source->pages);
     CHECK(sequence->length_max >= source->length);
     give_pages(sequence);
-    for (uint32_t i = 0; i < source->n_pages; i++)
+    /* Pages past the length were reserved and not used: shared, they would be written by both. */
+    uint32_t n_pages = source->n_pages ? pages_for(source->length) : 0;
+    for (uint32_t i = 0; i < n_pages; i++)
         pages_share(source->pages, source->page_table[i]);
-    memcpy(sequence->page_table, source->page_table, source->n_pages * sizeof(uint32_t));
+    memcpy(sequence->page_table, source->page_table, n_pages * sizeof(uint32_t));
     memcpy(sequence->kda, source->kda, kda_bytes(source->layout));
     memcpy(sequence->conv, source->conv, conv_bytes(source->layout));
     if (source->kda_base)
         memcpy(sequence->kda_base, source->kda_base, kda_bytes(source->layout));
     memcpy(sequence->ring, source->ring, ring_bytes(source->layout));
     sequence->base = source->base;
-    sequence->n_pages = source->n_pages;
+    sequence->n_pages = n_pages;
     sequence->length = source->length;
+}
+
+void sequence_release(struct sequence *sequence)
+{
+    while (sequence->n_pages > pages_for(sequence->length))
+        pages_give(sequence->pages, sequence->page_table[--sequence->n_pages]);
 }
 
 enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error *err)
@@ -127,7 +142,5 @@ void sequence_retreat(struct sequence *sequence, uint32_t n)
 {
     CHECK(n <= sequence_rewindable(sequence));
     sequence->length -= n;
-    uint32_t kept = sequence->layout->n_mla ? pages_for(sequence->length) : 0;
-    while (sequence->n_pages > kept)
-        pages_give(sequence->pages, sequence->page_table[--sequence->n_pages]);
+    sequence_release(sequence);
 }

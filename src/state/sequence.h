@@ -22,11 +22,17 @@ struct sequence {
     struct arena arena;
 };
 
+/* Memory that a sequence of up to length_max tokens takes, its pages left out. */
+size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max);
+
 /* An empty sequence of up to length_max tokens. Owns its memory and its references to pages until sequence_fini, which
  * may be called twice. */
 NEEDS_CHECK enum status sequence_init(struct sequence *sequence, const struct state_layout *layout, struct pages *pages,
                                       uint32_t length_max, struct error *err);
 void sequence_fini(struct sequence *sequence);
+
+/* Bytes that a sequence takes besides its pages. */
+size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max);
 
 /* Makes `sequence` (initialized, any content) a copy of `source`: pages are shared, the recurrent state is copied. */
 void sequence_copy(struct sequence *sequence, const struct sequence *source);
@@ -37,6 +43,9 @@ void sequence_reset(struct sequence *sequence);
 /* Makes sure that the next `n` positions have pages that no other sequence sees; changes nothing if it fails, which it
  * does past length_max and when the pool is empty. */
 NEEDS_CHECK enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error *err);
+
+/* Gives back the pages that were reserved past the length. */
+void sequence_release(struct sequence *sequence);
 
 /* The latent row of a position in full-attention layer `m`. */
 static inline char *sequence_latent(const struct sequence *s, uint32_t m, uint32_t position)

@@ -63,10 +63,10 @@ enum status chat_encode(const struct tokenizer *tokenizer, const struct chat_seg
     return STATUS_OK;
 }
 
-size_t chat_stop_tokens(const struct tokenizer *tokenizer, int32_t ids[CHAT_STOP_TOKENS_MAX])
+size_t chat_format_stop_tokens(const struct tokenizer *tokenizer, enum chat_format format,
+                               int32_t ids[CHAT_STOP_TOKENS_MAX])
 {
-    const char *end_of_message =
-        chat_format_of(tokenizer) == CHAT_FORMAT_K2 ? "<|im_end|>" : "<|end_of_msg|>";
+    const char *end_of_message = format == CHAT_FORMAT_K2 ? "<|im_end|>" : "<|end_of_msg|>";
     const char *const names[CHAT_STOP_TOKENS_MAX] = {"[EOS]", end_of_message};
     size_t count = 0;
     for (size_t i = 0; i < CHAT_STOP_TOKENS_MAX; i++) {
@@ -75,4 +75,9 @@ size_t chat_stop_tokens(const struct tokenizer *tokenizer, int32_t ids[CHAT_STOP
             ids[count++] = id;
     }
     return count;
+}
+
+size_t chat_stop_tokens(const struct tokenizer *tokenizer, int32_t ids[CHAT_STOP_TOKENS_MAX])
+{
+    return chat_format_stop_tokens(tokenizer, chat_format_of(tokenizer), ids);
 }

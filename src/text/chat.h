@@ -45,4 +45,8 @@ enum { CHAT_STOP_TOKENS_MAX = 2 };
 /* The tokens that end a reply: writes those the tokenizer has, gives how many. */
 size_t chat_stop_tokens(const struct tokenizer *tokenizer, int32_t ids[CHAT_STOP_TOKENS_MAX]);
 
+/* The same for a format that need not be the one the tokenizer suggests. */
+size_t chat_format_stop_tokens(const struct tokenizer *tokenizer, enum chat_format format,
+                               int32_t ids[CHAT_STOP_TOKENS_MAX]);
+
 #endif

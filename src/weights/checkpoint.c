@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/file.h"
@@ -273,4 +275,44 @@ const struct tensor *checkpoint_at(const struct checkpoint *checkpoint, size_t i
 size_t checkpoint_skipped(const struct checkpoint *checkpoint)
 {
     return checkpoint->skipped;
+}
+
+uint64_t checkpoint_bytes(const struct checkpoint *checkpoint)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < checkpoint->n_shards; i++)
+        bytes += checkpoint->shards[i].bytes;
+    return bytes;
+}
+
+void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[2])
+{
+    enum { HEAD_BYTES = 1 << 16, SAMPLES = 16, SAMPLE_BYTES = 1 << 12 };
+    XXH128_hash_t hash = {0, 0};
+    for (uint32_t i = 0; i < checkpoint->n_shards; i++) {
+        const struct shard *shard = &checkpoint->shards[i];
+        const char *start = shard->start;
+        hash = XXH3_128bits_withSeed(shard->file, strlen(shard->file), hash.low64 ^ shard->bytes ^ hash.high64);
+        hash = XXH3_128bits_withSeed(start, shard->bytes < HEAD_BYTES ? shard->bytes : HEAD_BYTES,
+                                     hash.low64 ^ hash.high64);
+        for (size_t k = 0; k < SAMPLES && shard->bytes > HEAD_BYTES + SAMPLE_BYTES; k++) {
+            size_t at = HEAD_BYTES + (shard->bytes - HEAD_BYTES - SAMPLE_BYTES) / (SAMPLES - 1) * k;
+            hash = XXH3_128bits_withSeed(start + at, SAMPLE_BYTES, hash.low64 ^ hash.high64);
+        }
+    }
+    identity[0] = hash.low64;
+    identity[1] = hash.high64;
+}
+
+void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes)
+{
+    enum { TOUCH_BYTES = 4096 };
+    uint64_t start = 0, end = first + bytes;
+    for (uint32_t i = 0; i < checkpoint->n_shards && start < end; i++) {
+        const struct shard *shard = &checkpoint->shards[i];
+        uint64_t from = first > start ? first - start : 0, to = end - start < shard->bytes ? end - start : shard->bytes;
+        for (uint64_t at = from; at < to; at += TOUCH_BYTES)
+            (void)((const volatile char *)shard->start)[at];
+        start += shard->bytes;
+    }
 }

@@ -46,4 +46,14 @@ const struct tensor *checkpoint_at(const struct checkpoint *checkpoint, size_t i
 /* Vision tensors that were skipped. */
 size_t checkpoint_skipped(const struct checkpoint *checkpoint);
 
+/* Bytes of all mapped files. */
+uint64_t checkpoint_bytes(const struct checkpoint *checkpoint);
+
+/* A 128-bit name of the contents, from file names, sizes, headers and samples of the data of every file: cheap, and another
+ * checkpoint of the same shape has another one. */
+void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[2]);
+
+/* Reads one byte of every page in [first, first + bytes) of the files, laid one after the other: faults weights in. */
+void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes);
+
 #endif

@@ -172,7 +172,7 @@ void check_index_filter(struct check *c)
     for (size_t n = 0; next_length(c, &n);) {
         for (size_t trial = 0; trial < (c->bench ? 2 : COUNT(extremes) + 4); trial++) {
             uint32_t first = trial & 1 ? 0 : 123456789;
-            begin(c, "n=%zu trial %zu%s", n, trial, c->bench ? trial ? " few pass" : " all pass" : "");
+            begin(c, c->bench ? trial ? "n=%zu few pass" : "n=%zu all pass" : "n=%zu trial %zu", n, trial);
             float *scores = floats(c, INPUT, n);
             uint64_t *out = longs(c, OUTPUT, n), *count = longs(c, OUTPUT, 1);
             fill_scores(c, scores, n);

@@ -87,7 +87,7 @@ void check_dequantize_mxfp8(struct check *c)
 {
     for (unsigned scale = 0; scale < (c->bench ? 1 : 256); scale++) {
         size_t n = c->bench ? BENCH_LENGTH : 256;
-        begin(c, "scale byte %u, all codes", scale);
+        begin(c, "n=%zu scale byte %u", n, c->bench ? 120 : scale);
         uint8_t *codes = bytes(c, INPUT, n), *scales = bytes(c, INPUT, n / MX_BLOCK);
         float *y = floats(c, OUTPUT, n);
         for (size_t i = 0; i < n; i++)

@@ -10,7 +10,7 @@ static double dot_tolerance(size_t n, double magnitude)
 void check_rms_norm_f32(struct check *c)
 {
     for (size_t n = 1; next_length(c, &n);) {
-        for (int alias = 0; alias < 2; alias++) {
+        for (int alias = 0; alias < (c->bench ? 1 : 2); alias++) {
             begin(c, "n=%zu%s", n, alias ? " y=x" : "");
             float *x = floats(c, alias ? UPDATED : INPUT, n), *w = floats(c, INPUT, n);
             float *y = alias ? x : floats(c, OUTPUT, n);
@@ -37,7 +37,7 @@ void check_rms_norm_f32(struct check *c)
 void check_layer_norm_f32(struct check *c)
 {
     for (size_t n = 1; next_length(c, &n);) {
-        for (int alias = 0; alias < 2; alias++) {
+        for (int alias = 0; alias < (c->bench ? 1 : 2); alias++) {
             begin(c, "n=%zu%s", n, alias ? " y=x" : "");
             float *x = floats(c, alias ? UPDATED : INPUT, n), *w = floats(c, INPUT, n), *b = floats(c, INPUT, n);
             float *y = alias ? x : floats(c, OUTPUT, n);
@@ -70,7 +70,7 @@ void check_layer_norm_f32(struct check *c)
 void check_l2_norm_f32(struct check *c)
 {
     for (size_t n = 1; next_length(c, &n);) {
-        for (int alias = 0; alias < 2; alias++) {
+        for (int alias = 0; alias < (c->bench ? 1 : 2); alias++) {
             begin(c, "n=%zu%s", n, alias ? " y=x" : "");
             float *x = floats(c, alias ? UPDATED : INPUT, n), *y = alias ? x : floats(c, OUTPUT, n);
             fill_normal(c, x, n, 3.0f);

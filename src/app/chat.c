@@ -1,0 +1,358 @@
+/* day0 chat: a conversation in the terminal. */
+#include <editline/readline.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/commands.h"
+#include "app/turn.h"
+#include "lab/commands.h"
+#include "lab/model_flags.h"
+
+enum {
+    FLAG_SYSTEM = APP_FLAG_LAST,
+    FLAG_LOAD,
+    LINE_BYTES_MAX = 1 << 20,
+    OPTIONS_MAX = 48,
+    CHECKPOINTS = 64, /* states kept for edits of earlier turns */
+};
+
+static const char help[] =
+    "usage: day0 chat [-m DIR] [--system TEXT] [--load FILE] [options]\n"
+    "Talks with the model. What was said before is not computed again. Ctrl-C stops an answer, Ctrl-D ends.\n"
+    "\n"
+    "      --system TEXT     what the model is told before the conversation\n"
+    "      --load FILE       go on with a conversation that /save wrote\n";
+
+static const char commands_help[] =
+    "/save FILE    write the conversation and the model's state\n"
+    "/load FILE    go on with one\n"
+    "/reset        begin anew (the system text stays)\n"
+    "/system TEXT  begin anew with this system text; without a text, show it\n"
+    "/undo         take the last question and its answer back\n"
+    "/stats        memory and the last answer's figures\n"
+    "/quit         end; so does Ctrl-D\n"
+    "A line that ends in \\ goes on in the next; lines between two lines of \"\"\" belong together.\n";
+
+static const char examples[] = "\nExamples:\n"
+                               "  day0 chat\n"
+                               "  echo \"What is a kluge?\" | day0 chat --temp 0 -n 64\n"
+                               "  day0 chat -m DIR --system \"Answer briefly.\" --think\n";
+
+struct chat {
+    struct app_flags flags;
+    const char *system, *load;
+    day0_engine *engine;
+    day0_session *session;
+    day0_sampling sampling;
+    json_t *messages; /* the conversation, as the request's "messages" */
+    struct turn last;
+    bool has_last, terminal;
+};
+
+/* ---- messages ---- */
+
+static void add_message(struct chat *c, const char *role, const char *text)
+{
+    json_array_append_new(c->messages, json_pack("{s:s,s:s}", "role", role, "content", text));
+}
+
+static void begin_anew(struct chat *c)
+{
+    json_array_clear(c->messages);
+    if (c->system)
+        add_message(c, "system", c->system);
+}
+
+static day0_status make_prompt(struct chat *c, day0_tokens *out, day0_error *error)
+{
+    json_t *request = json_pack("{s:O,s:b}", "messages", c->messages, "thinking", c->flags.think);
+    char *json = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    day0_status status = DAY0_MEMORY;
+    if (json)
+        status = day0_chat_prompt(c->engine, json, strlen(json), out, error);
+    else
+        *error = (day0_error){DAY0_MEMORY, "cannot allocate memory for the conversation"};
+    free(json);
+    json_decref(request);
+    return status;
+}
+
+/* Asks; a failure or a question that cannot be computed leaves the conversation as it was. */
+static void ask(struct chat *c, const char *text)
+{
+    day0_error error;
+    day0_tokens prompt = {0};
+    size_t before = json_array_size(c->messages);
+    json_t *content = json_string(text);
+    if (!content) {
+        fprintf(stderr, "this line is not UTF-8 text\n");
+        return;
+    }
+    json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", "user", "content", content));
+    app_interrupts_clear();
+    free(c->last.message);
+    c->last.message = NULL;
+    day0_status status = make_prompt(c, &prompt, &error);
+    if (status == DAY0_OK)
+        status = turn_run(c->session, c->engine, &prompt, &c->flags, &c->sampling, false, &c->last, &error);
+    app_interrupts_clear();
+    day0_tokens_free(&prompt);
+    c->sampling.seed++; /* the same question asked twice may be answered in two ways */
+    c->has_last = status == DAY0_OK;
+    json_t *reply = status == DAY0_OK ? json_loads(c->last.message, 0, NULL) : NULL;
+    if (reply) {
+        json_array_append_new(c->messages, reply);
+        if (c->last.finish == DAY0_FINISH_CANCELLED)
+            fprintf(stderr, "(stopped)\n");
+        if (c->flags.stats)
+            turn_print_stats(&c->last, &c->sampling);
+        return;
+    }
+    while (json_array_size(c->messages) > before)
+        json_array_remove(c->messages, before);
+    if (status != DAY0_OK)
+        fprintf(stderr, "%s\n", error.text);
+}
+
+/* ---- commands ---- */
+
+static void save(struct chat *c, const char *path)
+{
+    day0_error error;
+    char *note = json_dumps(c->messages, JSON_COMPACT);
+    day0_status status = DAY0_MEMORY;
+    snprintf(error.text, sizeof error.text, "cannot allocate memory for the conversation");
+    if (note)
+        status = day0_session_set_note(c->session, note, strlen(note), &error);
+    if (status == DAY0_OK)
+        status = day0_session_save(c->session, path, &error);
+    free(note);
+    fprintf(stderr, "%s%s\n", status == DAY0_OK ? "saved to " : error.text, status == DAY0_OK ? path : "");
+}
+
+static bool load(struct chat *c, const char *path)
+{
+    day0_error error;
+    bool recompute = false;
+    if (day0_session_load(c->session, path, &recompute, &error) != DAY0_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return false;
+    }
+    size_t bytes;
+    const char *note = day0_session_note(c->session, &bytes);
+    json_t *messages = note ? json_loadb(note, bytes, 0, NULL) : NULL;
+    if (!json_is_array(messages)) {
+        fprintf(stderr, "%s: the session holds no conversation; it was not saved by day0 chat\n", path);
+        json_decref(messages);
+        return false;
+    }
+    json_decref(c->messages);
+    c->messages = messages;
+    c->has_last = false;
+    fprintf(stderr, "loaded %zu messages%s\n", json_array_size(messages),
+            recompute ? "; the state is of other numerics and will be computed again" : "");
+    return true;
+}
+
+static void undo(struct chat *c)
+{
+    size_t n = json_array_size(c->messages);
+    while (n > 0) {
+        const char *role = json_string_value(json_object_get(json_array_get(c->messages, n - 1), "role"));
+        bool question = role && strcmp(role, "user") == 0, system = role && strcmp(role, "system") == 0;
+        if (system)
+            break;
+        json_array_remove(c->messages, --n);
+        if (question)
+            return;
+    }
+    fprintf(stderr, "there is nothing to undo\n");
+}
+
+static void print_stats(const struct chat *c)
+{
+    day0_memory m = day0_engine_memory(c->engine);
+    size_t n_tokens;
+    (void)day0_session_tokens(c->session, &n_tokens);
+    fprintf(stderr, "%s\n%zu messages, %zu of %u tokens of context, %llu computed; cache %.1f of %.1f MB in use\n",
+            day0_engine_description(c->engine), json_array_size(c->messages), n_tokens, c->flags.options.context_max,
+            (unsigned long long)day0_session_computed(c->session), (double)m.cache_used_bytes / 1e6,
+            (double)m.cache_bytes / 1e6);
+    if (c->has_last)
+        turn_print_stats(&c->last, &c->sampling);
+}
+
+/* Carries out a line that begins with a slash. false: the conversation is over. */
+static bool command(struct chat *c, char *line)
+{
+    char *argument = line + strcspn(line, " \t");
+    if (*argument)
+        *argument++ = 0;
+    argument += strspn(argument, " \t");
+    bool bare = *argument == 0;
+    if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0)
+        return false;
+    if (strcmp(line, "/save") == 0 && !bare)
+        save(c, argument);
+    else if (strcmp(line, "/load") == 0 && !bare)
+        (void)load(c, argument);
+    else if (strcmp(line, "/reset") == 0)
+        begin_anew(c);
+    else if (strcmp(line, "/system") == 0 && bare)
+        fprintf(stderr, "%s\n", c->system ? c->system : "(none)");
+    else if (strcmp(line, "/system") == 0) {
+        char *text = strdup(argument);
+        c->system = text ? text : c->system; /* lives as long as the program */
+        begin_anew(c);
+    } else if (strcmp(line, "/undo") == 0)
+        undo(c);
+    else if (strcmp(line, "/stats") == 0)
+        print_stats(c);
+    else
+        fputs(commands_help, stderr);
+    return true;
+}
+
+/* ---- input ---- */
+
+/* One line without its end, malloc'd; NULL at the end of input. */
+static char *read_line(const struct chat *c, const char *prompt)
+{
+    if (c->terminal) {
+        char *line = readline(prompt);
+        if (line && *line)
+            add_history(line);
+        return line;
+    }
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t bytes = getline(&line, &capacity, stdin);
+    if (bytes < 0) {
+        free(line);
+        return NULL;
+    }
+    if (bytes > 0 && line[bytes - 1] == '\n')
+        line[bytes - 1] = 0;
+    return line;
+}
+
+/* Joins `more` to `text` with a line break; both malloc'd, gives the joined one. */
+static char *join(char *text, char *more)
+{
+    size_t a = strlen(text), b = strlen(more);
+    char *joined = a + b < LINE_BYTES_MAX ? realloc(text, a + b + 2) : NULL;
+    if (!joined) {
+        fprintf(stderr, "the text is longer than %d bytes; the rest is left out\n", LINE_BYTES_MAX);
+        free(more);
+        return text;
+    }
+    joined[a] = '\n';
+    memcpy(joined + a + 1, more, b + 1);
+    free(more);
+    return joined;
+}
+
+/* A question or command, which may take several lines. */
+static char *read_input(const struct chat *c)
+{
+    char *text = read_line(c, "> ");
+    if (!text)
+        return NULL;
+    if (strcmp(text, "\"\"\"") == 0) {
+        text[0] = 0;
+        for (char *more; (more = read_line(c, "... "));) {
+            if (strcmp(more, "\"\"\"") == 0) {
+                free(more);
+                break;
+            }
+            text = join(text, more);
+        }
+        memmove(text, text + (text[0] == '\n'), strlen(text) + (text[0] != '\n'));
+        return text;
+    }
+    for (size_t n; (n = strlen(text)) > 0 && text[n - 1] == '\\';) {
+        text[n - 1] = 0;
+        char *more = read_line(c, "... ");
+        if (!more)
+            break;
+        text = join(text, more);
+    }
+    return text;
+}
+
+static void converse(struct chat *c)
+{
+    for (bool going = true; going;) {
+        app_interrupts_clear();
+        char *text = read_input(c);
+        if (!text)
+            break;
+        if (text[0] == '/')
+            going = command(c, text);
+        else if (text[strspn(text, " \t\n")] != 0)
+            ask(c, text);
+        free(text);
+    }
+    if (c->terminal)
+        putchar('\n');
+}
+
+static int talk(struct chat *c)
+{
+    day0_error error;
+    c->terminal = isatty(STDIN_FILENO) != 0;
+    c->flags.options.checkpoints_max = CHECKPOINTS;
+    app_interrupts_catch();
+    day0_status status = app_flags_open(&c->flags, &c->engine, &error);
+    if (status == DAY0_OK)
+        status = day0_session_open(&c->session, c->engine, &error);
+    c->messages = json_array();
+    bool loaded = true;
+    if (status == DAY0_OK) {
+        c->sampling = app_flags_sampling(&c->flags, c->engine);
+        begin_anew(c);
+        if (c->load)
+            loaded = load(c, c->load);
+        if (loaded && c->terminal)
+            fprintf(stderr, "%s. /help says more.\n", day0_engine_description(c->engine));
+        if (loaded)
+            converse(c);
+    }
+    json_decref(c->messages);
+    free(c->last.message);
+    day0_engine_close(c->engine);
+    return status != DAY0_OK ? app_fail("chat", &error, LAB_FAILED) : loaded ? LAB_OK : LAB_FAILED;
+}
+
+int app_chat(int argc, char **argv)
+{
+    static const struct option own[] = {{"system", required_argument, NULL, FLAG_SYSTEM},
+                                        {"load", required_argument, NULL, FLAG_LOAD},
+                                        {"help", no_argument, NULL, 'h'}};
+    struct option options[OPTIONS_MAX];
+    struct chat c = {.flags = app_flags_default()};
+    day0_error error;
+    app_flags_join(options, OPTIONS_MAX, own, sizeof own / sizeof *own);
+    for (int option; (option = getopt_long(argc, argv, ":m:n:h", options, NULL)) != -1;) {
+        if (option == 'h') {
+            printf("%s\nWhile talking:\n%s\n%s%s%s", help, commands_help, app_flags_help, model_flags_help, examples);
+            return LAB_OK;
+        }
+        if (option == '?' || option == ':')
+            return lab_bad_option("chat", option, argv);
+        if (option == FLAG_SYSTEM)
+            c.system = optarg;
+        else if (option == FLAG_LOAD)
+            c.load = optarg;
+        else if (app_flags_take(&c.flags, option, optarg, &error) != DAY0_OK)
+            return app_fail("chat", &error, LAB_USAGE);
+    }
+    if (optind < argc) {
+        snprintf(error.text, sizeof error.text, "questions are typed or piped in, not given as arguments; see --help");
+        return app_fail("chat", &error, LAB_USAGE);
+    }
+    return talk(&c);
+}

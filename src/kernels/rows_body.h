@@ -1,0 +1,53 @@
+/* Rows of any element type, and their exact widening to float32: what the products of dots_body.h and mix_body.h read. */
+#include "kernels/kernels.h"
+
+/* Rows of weights or of a cache: by stride, or by pointer if `each` is set. */
+struct rows {
+    const char *first;
+    size_t stride; /* bytes */
+    const void *const *each;
+    const uint8_t *scales; /* MXFP4: those of row 0; one a block, rows side by side */
+    enum dtype dtype;
+};
+
+INLINE struct rows rows_of(const struct matrix *w)
+{
+    return (struct rows){w->data, matrix_row_bytes(w), NULL, w->scales, w->dtype};
+}
+
+INLINE const char *row_at(const struct rows *rows, size_t r)
+{
+    return rows->each ? (const char *)rows->each[r] : rows->first + r * rows->stride;
+}
+
+/* Elements i to i + 15 of a row of a plain type. `dtype` is constant where these are used. */
+INLINE v16 widen(const char *row, size_t i, const enum dtype dtype)
+{
+    if (dtype == DTYPE_F32)
+        return v16_load((const float *)(const void *)row + i);
+    if (dtype == DTYPE_BF16)
+        return v16_load_bf16((const uint16_t *)(const void *)row + i);
+    return v16_load_f16((const uint16_t *)(const void *)row + i);
+}
+
+INLINE v16 widen_first(const char *row, size_t i, size_t n, const enum dtype dtype)
+{
+    if (dtype == DTYPE_F32)
+        return v16_load_first((const float *)(const void *)row + i, n);
+    if (dtype == DTYPE_BF16)
+        return v16_load_bf16_first((const uint16_t *)(const void *)row + i, n);
+    return v16_load_f16_first((const uint16_t *)(const void *)row + i, n);
+}
+
+/* 2^(byte - 127) of n scale bytes, NaN for 255. Both exceptions, the subnormal 2^-127 and NaN, differ from byte << 23 in
+ * the topmost mantissa bit, and byte + 1 mod 256 is below 2 for them alone. */
+INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
+{
+    v16i byte = v16i_load_u8_first(p, n), one = v16i_set(1);
+    v16i next = v16i_and(v16i_add(byte, one), v16i_set(255));
+    v16i exception = v16i_sub(one, v16i_min(v16i_shift_right(next, 1), one));
+    return v16_from_bits(v16i_or(v16i_shift_left(byte, 23), v16i_shift_left(exception, 22)));
+}
+
+/* Of so many blocks the scales are turned into floats at a time. */
+enum { SCALES = 16 };

@@ -1,0 +1,148 @@
+/* day0 bench: how fast a model reads and writes here, and how far that is from what the machine could do. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lab/bench_report.h"
+#include "lab/commands.h"
+#include "lab/model_flags.h"
+#include "lab/progress.h"
+
+enum {
+    FLAG_PREFILL = FLAG_LAST,
+    FLAG_DECODE,
+    FLAG_BATCH,
+    FLAG_REPEAT,
+    FLAG_JSON,
+    FLAG_CSV,
+};
+
+static const char help[] =
+    "usage: day0 bench [-m DIR] [--prefill N,...] [--decode DEPTH,...] [--batch N,...] [options]\n"
+    "Tokens a second of prompts (prefill) and of generation (decode), with the bytes that a token must move and the\n"
+    "operations it takes, as shares of the machine's own rates, measured in the same run. Deep contexts are made of\n"
+    "random values, not computed. A model that fits into the caches may read faster than memory: over 100%.\n"
+    "\n"
+    "      --prefill N,...   prompts of these lengths (default 512,2048); none: leave them out\n"
+    "      --decode DEPTH,...  generation after so many tokens (default 0,4096); none: leave it out\n"
+    "      --batch N,...     so many sequences at once in generation (default 1,4)\n"
+    "      --repeat N        timings of each row, the median counts (default 3)\n"
+    "      --json            one JSON object: machine, rows\n"
+    "      --csv             one line a row\n";
+
+static const char examples[] = "\nExamples:\n"
+                               "  day0 bench\n"
+                               "  day0 bench --prefill none --decode 0,1024,16384 --batch 1 --li mxfp8\n"
+                               "  day0 bench -m DIR --repeat 5 --csv > speed.csv\n";
+
+struct bench_command {
+    struct model_flags flags;
+    struct bench_request request;
+    bench_report_fn *report;
+};
+
+/* Whole numbers with commas between, or "none". */
+static enum status parse_list(struct bench_list *list, const char *name, const char *value, uint32_t low, uint32_t high,
+                              struct error *err)
+{
+    list->n = 0;
+    if (strcmp(value, "none") == 0)
+        return STATUS_OK;
+    for (const char *at = value;;) {
+        char number[16];
+        size_t digits = strcspn(at, ",");
+        if (list->n == BENCH_LIST_MAX || digits >= sizeof number)
+            return error_set(err, STATUS_ARGUMENT, "--%s takes up to %d whole numbers with commas between, not '%s'",
+                             name, BENCH_LIST_MAX, value);
+        memcpy(number, at, digits);
+        number[digits] = 0;
+        TRY(flag_count(name, number, low, high, &list->values[list->n++], err));
+        if (at[digits] == 0)
+            return STATUS_OK;
+        at += digits + 1;
+    }
+}
+
+static enum status parse(struct bench_command *c, int option, struct error *err)
+{
+    struct bench_request *r = &c->request;
+    bench_report_fn *report = option == FLAG_JSON ? bench_report_json : bench_report_csv;
+    switch (option) {
+    case FLAG_PREFILL:
+        return parse_list(&r->prefill, "prefill", optarg, 1, MODEL_CONTEXT_MAX, err);
+    case FLAG_DECODE:
+        return parse_list(&r->depths, "decode", optarg, 0, MODEL_CONTEXT_MAX - BENCH_STEPS_MAX, err);
+    case FLAG_BATCH:
+        return parse_list(&r->batches, "batch", optarg, 1, BENCH_BATCH_MAX, err);
+    case FLAG_REPEAT:
+        return flag_count("repeat", optarg, 1, BENCH_REPEAT_MAX, &r->repeat, err);
+    case FLAG_JSON:
+    case FLAG_CSV:
+        if (c->report != bench_report_table && c->report != report)
+            return error_set(err, STATUS_ARGUMENT, "--json and --csv exclude each other");
+        c->report = report;
+        return STATUS_OK;
+    default: {
+        bool known;
+        return model_flags_take(&c->flags, option, optarg, &known, err);
+    }
+    }
+}
+
+static void show_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct progress *progress = context;
+    progress->total = total;
+    progress_set(progress, done);
+}
+
+static enum status measure(struct bench_command *c, struct error *err)
+{
+    static struct bench_result result; /* some kilobytes */
+    struct progress progress = progress_begin("bench", 1);
+    c->request.directory = c->flags.directory;
+    c->request.options = c->flags.options;
+    c->request.progress = show_progress;
+    c->request.progress_context = &progress;
+    enum status status = bench_run(&c->request, &result, err);
+    progress_end(&progress);
+    return status == STATUS_OK ? c->report(stdout, &c->request, &result, err) : status;
+}
+
+int lab_bench(int argc, char **argv)
+{
+    static const struct option options[] = {MODEL_FLAGS,
+                                            {"prefill", required_argument, NULL, FLAG_PREFILL},
+                                            {"decode", required_argument, NULL, FLAG_DECODE},
+                                            {"batch", required_argument, NULL, FLAG_BATCH},
+                                            {"repeat", required_argument, NULL, FLAG_REPEAT},
+                                            {"json", no_argument, NULL, FLAG_JSON},
+                                            {"csv", no_argument, NULL, FLAG_CSV},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    struct bench_command c = {.flags = model_flags_default(),
+                              .request = {.prefill = {{512, 2048}, 2},
+                                          .depths = {{0, 4096}, 2},
+                                          .batches = {{1, 4}, 2},
+                                          .repeat = 3,
+                                          .probe = true,
+                                          .seconds_min = 0.25},
+                              .report = bench_report_table};
+    struct error err = {0};
+    for (int option; (option = getopt_long(argc, argv, ":m:h", options, NULL)) != -1;) {
+        if (option == 'h') {
+            printf("%s%s%s", help, model_flags_help, examples);
+            return LAB_OK;
+        }
+        if (option == '?' || option == ':')
+            return lab_bad_option("bench", option, argv);
+        if (parse(&c, option, &err) != STATUS_OK)
+            return lab_fail("bench", &err, LAB_USAGE);
+    }
+    const struct bench_request *r = &c.request;
+    if (optind < argc || (r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0)) {
+        (void)error_set(&err, STATUS_ARGUMENT, "%s; see --help",
+                        optind < argc ? "only options are taken" : "nothing is left to measure");
+        return lab_fail("bench", &err, LAB_USAGE);
+    }
+    return measure(&c, &err) == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
+}

@@ -1,0 +1,21 @@
+/* A report as text for people and as JSON for programs. Internal to check.c. */
+#ifndef DAY0_LAB_CHECK_PRINT_H
+#define DAY0_LAB_CHECK_PRINT_H
+
+#include <stdio.h>
+
+#include "exec/probe.h"
+#include "model/report.h"
+
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct probe *probe);
+
+NEEDS_CHECK enum status check_print_json(FILE *out, const struct report *report, const struct probe *probe,
+                                         struct error *err);
+
+/* Tokens a second if a token costs nothing but reading its weights once. */
+static inline double check_tokens_per_s(const struct report *report, const struct probe *probe)
+{
+    return report->active_bytes_per_token ? probe->bandwidth_gb_s * 1e9 / (double)report->active_bytes_per_token : 0;
+}
+
+#endif

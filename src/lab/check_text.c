@@ -1,0 +1,159 @@
+#include <stdarg.h>
+#include <string.h>
+
+#include "lab/check_print.h"
+
+enum { NAMES_SHOWN = 20, SIZE_BYTES = 24, LABEL_WIDTH = 26 };
+
+/* "113.5 GB", with units of 1000. */
+static const char *size_text(char out[SIZE_BYTES], uint64_t bytes)
+{
+    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 9999.5 && unit < 5; unit++)
+        value /= 1000;
+    if (unit > 0 || value >= 1000) {
+        while (value >= 1000 && unit < 3) {
+            value /= 1000;
+            unit++;
+        }
+        snprintf(out, SIZE_BYTES, "%.1f %s", value, units[unit]);
+    } else {
+        snprintf(out, SIZE_BYTES, "%.0f bytes", value);
+    }
+    return out;
+}
+
+static void line(FILE *out, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void line(FILE *out, const char *label, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(out, "  %-*s", LABEL_WIDTH, label);
+    vfprintf(out, format, args);
+    fputc('\n', out);
+    va_end(args);
+}
+
+static void size_line(FILE *out, const char *label, uint64_t bytes, const char *note)
+{
+    char size[SIZE_BYTES];
+    line(out, label, "%11s%s%s", size_text(size, bytes), *note ? "   " : "", note);
+}
+
+/* ---- parts ---- */
+
+static void print_shape(FILE *out, const struct report *report)
+{
+    const struct config *c = &report->config;
+    uint32_t n_kda = 0, n_moe = 0;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        n_kda += c->is_kda[i];
+        n_moe += config_is_moe(c, i);
+    }
+    line(out, "layers", "%u: %u KDA, %u full attention", c->n_layers, n_kda, c->n_layers - n_kda);
+    line(out, "width, vocabulary", "%u, %u", c->hidden_size, c->vocab_size);
+    if (n_moe)
+        line(out, "experts", "%u of %u in %u layers, %u shared", c->n_experts_per_token, c->n_experts, n_moe,
+             c->n_shared_experts);
+    if (c->index_topk)
+        line(out, "sparse attention", "%u positions", c->index_topk);
+    line(out, "tensors", "%zu", report->n_tensors);
+    line(out, "parameters", "%.2f billion, %.2f billion active", (double)report->parameters_total / 1e9,
+         (double)report->parameters_active / 1e9);
+}
+
+static void print_operators(FILE *out, const struct report *report)
+{
+    for (int have = 1; have >= 0; have--) {
+        int column = 0;
+        for (uint32_t i = 0; i < report->n_operators; i++) {
+            const struct operator *operator = &report->operators[i];
+            if (operator->have != have)
+                continue;
+            if (column == 0 || column + (int)strlen(operator->name) > 100) {
+                fprintf(out, "%s  %-*s", column ? "\n" : "", LABEL_WIDTH,
+                        column ? "" : have ? "operators that day0 has" : "operators it LACKS");
+                column = 2 + LABEL_WIDTH;
+            }
+            column += fprintf(out, "%s ", operator->name);
+        }
+        if (column)
+            fputc('\n', out);
+    }
+}
+
+static void print_faults(FILE *out, const struct report *report)
+{
+    const struct config *c = &report->config;
+    size_t n_misshapen = report->n_faults - report->n_missing;
+    for (uint32_t i = 0; i < c->n_unknown_keys; i++)
+        line(out, i ? "" : "unknown keys", "%s%s", c->unknown_keys[i],
+             i < c->n_doubtful_keys ? "   may change what the model computes" : "");
+    for (size_t i = 0; i < report->n_unknown_tensors && i < NAMES_SHOWN; i++)
+        line(out, i ? "" : "unknown tensors", "%s", report->unknown_tensors[i]);
+    if (report->n_unknown_tensors > NAMES_SHOWN)
+        line(out, "", "and %zu more", report->n_unknown_tensors - NAMES_SHOWN);
+    for (int missing = 1; missing >= 0; missing--) {
+        size_t n = 0, total = missing ? report->n_missing : n_misshapen;
+        for (size_t i = 0; i < report->n_faults && n < NAMES_SHOWN; i++) {
+            const struct report_fault *f = &report->faults[i];
+            if ((f->file == NULL) != (missing == 1))
+                continue;
+            const char *label = n++ ? "" : missing ? "MISSING tensors" : "MISSHAPEN tensors";
+            if (missing || !*f->found)
+                line(out, label, "%s: %s%s", f->name, missing ? "expected " : "", f->expected);
+            else
+                line(out, label, "%s: %s: expected %s, found %s", f->file, f->name, f->expected, f->found);
+        }
+        if (total > NAMES_SHOWN)
+            line(out, "", "and %zu more; --json lists all", total - NAMES_SHOWN);
+    }
+}
+
+static void print_plan(FILE *out, const struct report *report, const struct probe *probe)
+{
+    const struct budget *b = &report->budget;
+    char note[120];
+    fprintf(out, "Memory for %u session%s of %u tokens\n", b->sessions, b->sessions == 1 ? "" : "s", b->context);
+    size_line(out, "weights", b->weights_bytes, "");
+    size_line(out, "cache", b->cache_bytes, "");
+    size_line(out, "recurrent state", b->state_bytes, "");
+    size_line(out, "workspace", b->workspace_bytes, "");
+    snprintf(note, sizeof note, "%s", b->fits ? "fits" : "DOES NOT FIT");
+    size_line(out, "total", b->total_bytes, note);
+    if (b->context_that_fits)
+        snprintf(note, sizeof note, "room for contexts up to %u tokens", b->context_that_fits);
+    else
+        snprintf(note, sizeof note, "not enough for any context");
+    size_line(out, "budget", b->budget_bytes, note);
+    fprintf(out, "Speed\n");
+    line(out, "read bandwidth", "%6.1f GB/s   %s%s", probe->bandwidth_gb_s,
+         probe->cached         ? "measured before"
+         : probe->buffer_bytes ? "measured now"
+                               : "given by DAY0_BANDWIDTH_GB_S",
+         probe->small_buffer ? ", but too little memory was free to get past the caches: may be too high" : "");
+    line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
+         check_tokens_per_s(report, probe));
+}
+
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct probe *probe)
+{
+    const char *architecture = report->config.architecture;
+    fprintf(out, "%s: %s, %s\n", directory, *architecture ? architecture : "no architecture named",
+            report->runnable ? "day0 can run it" : "day0 CANNOT run it");
+    print_shape(out, report);
+    print_operators(out, report);
+    print_faults(out, report);
+    fprintf(out, "Weights and state\n");
+    size_line(out, "resident weights", report->resident_bytes, "everything but the routed experts");
+    size_line(out, "routed experts", report->expert_bytes, "");
+    size_line(out, "read per token", report->active_bytes_per_token, "active weights");
+    size_line(out, "KDA state", report->kda_state_bytes, "per sequence");
+    size_line(out, "convolution tails", report->conv_state_bytes, "per sequence");
+    size_line(out, "latents", report->latent_bytes_per_token, "per token");
+    size_line(out, "index keys", report->index_bytes_per_token, "per token");
+    print_plan(out, report, probe);
+}

@@ -1,0 +1,213 @@
+/* day0 bench on small models: rows as asked for, numbers finite and positive, the documented keys, costs
+ * that can be counted by hand, caches that are filled as deep as said. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/bench_cost.h"
+#include "lab/bench_report.h"
+#include "lab/bench_run.h"
+#include "lab/bench_state.h"
+#include "command_help.h"
+#include "lab/commands.h"
+#include "model_help.h"
+
+static const char *const cases[] = {GOLDEN_ROOT "/k31-small-s1", GOLDEN_ROOT "/k31-s1", GOLDEN_ROOT "/linear-s1",
+                                    GOLDEN_ROOT "/k3-s1"};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static bool sane(double value)
+{
+    return isfinite(value) && value > 0;
+}
+
+static void rows_are_as_asked_for(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct bench_request request = {.directory = cases[c],
+                                        .options = exact_options(0),
+                                        .prefill = {{1, 300}, 2},
+                                        .depths = {{0, 100}, 2},
+                                        .batches = {{1, 3}, 2},
+                                        .repeat = 2,
+                                        .seconds_min = 0.001};
+        static struct bench_result result;
+        struct error err;
+        if (bench_run(&request, &result, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(result.n_rows, 6);
+        assert_int_equal(result.n_threads, 2);
+        assert_true(result.f32_gflop_s == 0 && result.read_gb_s == 0); /* were not asked for */
+        for (uint32_t i = 0; i < result.n_rows; i++) {
+            const struct bench_row *row = &result.rows[i];
+            assert_int_equal(row->decode, i >= 2);
+            assert_int_equal(row->depth, i >= 4 ? 100 : 0);
+            assert_int_equal(row->batch, i == 3 || i == 5 ? 3 : 1);
+            assert_true(row->tokens >= row->batch && sane(row->tokens_per_s) && sane(row->gb_per_token) &&
+                        sane(row->gflop_per_token));
+            assert_true(row->slowest <= row->tokens_per_s && row->tokens_per_s <= row->fastest);
+        }
+        assert_true(result.rows[1].gb_per_token < result.rows[0].gb_per_token); /* weights are shared */
+        assert_true(result.rows[3].gb_per_token < result.rows[2].gb_per_token);
+        assert_true(result.rows[4].gflop_per_token >= result.rows[2].gflop_per_token); /* attention grows */
+    }
+}
+
+/* What a head, a second sequence and a deeper context add to a step. */
+static void costs_can_be_counted(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct model_options options = exact_options(1000);
+        struct model *model = open_or_fail(cases[c], &options);
+        const struct config *config = &model->config;
+        struct bench_cost none = bench_cost_step(model, 1, 1, 0, 0), head = bench_cost_step(model, 1, 1, 0, 1);
+        double weights = (double)config->vocab_size * config->hidden_size;
+        assert_true(head.flops - none.flops == 2 * weights);
+        assert_true(head.bytes - none.bytes ==
+                    (double)config->vocab_size * (double)matrix_row_bytes(&model->params.lm_head));
+        /* One row meets each weight once at most; attention and recurrence are less than that in these
+         * models. */
+        assert_true(head.flops > 2 * weights && head.flops < 4 * (double)model->params.parameters_total);
+        struct bench_cost two = bench_cost_step(model, 2, 1, 0, 2);
+        assert_true(fabs(two.flops - 2 * head.flops) < 1e-9 * two.flops && two.bytes < 2 * head.bytes &&
+                    two.bytes > head.bytes);
+        /* Depth adds latents of the attended positions, and of an indexer the keys that are scanned. */
+        uint32_t topk = model->n_index_layers ? model->topk : 1000, depth = 900;
+        struct bench_cost deep = bench_cost_step(model, 1, 1, depth, 1);
+        double attended = topk < depth + 1 ? topk : depth + 1, bytes = 0;
+        for (uint32_t m = 0; m < model->layout.n_mla; m++) {
+            const struct mla_slot *slot = &model->layout.mla[m];
+            bool sparse = slot->index_dim > 0;
+            bytes += ((sparse ? attended : depth + 1) - 1) * (double)model->layout.latent_row_bytes;
+            bytes += sparse && topk < depth + 1 ? (depth + 1) * 4.0 * slot->index_dim : 0;
+        }
+        assert_true(fabs(deep.bytes - head.bytes - bytes) < 1);
+        struct bench_cost prompt = bench_cost_prompt(model, MODEL_ROWS_MAX),
+                          step = bench_cost_step(model, 1, MODEL_ROWS_MAX, 0, 1);
+        assert_true(prompt.bytes == step.bytes && prompt.flops == step.flops);
+        model_close(model);
+    }
+}
+
+/* A filled sequence is as long as it says, goes on with finite logits, and can be shortened and go on
+ * again. */
+static void synthetic_depth_is_usable(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
+    for (int c = 0; c < N_CASES; c++)
+        for (int t = 0; t < 3; t++) {
+            struct model_options options = exact_options(400);
+            options.index_dtype = types[t];
+            options.latent_dtype = t == 0 ? DTYPE_F32 : DTYPE_BF16;
+            struct model *model;
+            struct sequence sequence;
+            struct error err;
+            enum status status = model_open(&model, cases[c], &options, &err);
+            if (status == STATUS_UNSUPPORTED && types[t] == DTYPE_MXFP8)
+                continue; /* index heads that are not a multiple of 32 */
+            assert_int_equal(status, STATUS_OK);
+            assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
+            struct rng rng = {7};
+            assert_int_equal(bench_state_fill(&sequence, 401, &rng, &err), STATUS_ARGUMENT);
+            assert_int_equal(sequence.length, 0);
+            float *logits = calloc(2 * model->config.vocab_size, sizeof *logits);
+            for (uint32_t depth = 0; depth <= 390; depth += 130) {
+                assert_int_equal(bench_state_fill(&sequence, depth, &rng, &err), STATUS_OK);
+                for (int again = 0; again < 2; again++) {
+                    assert_int_equal(sequence.length, depth);
+                    const int32_t tokens[2] = {1, 2};
+                    struct model_span span = {&sequence, tokens, 2, 0};
+                    struct model_outputs outputs = {.logits = logits};
+                    assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
+                    for (uint32_t i = 0; i < 2 * model->config.vocab_size; i++)
+                        assert_true(isfinite(logits[i]));
+                    assert_int_equal(sequence.length, depth + 2);
+                    bench_state_shorten(&sequence, depth);
+                }
+            }
+            free(logits);
+            sequence_fini(&sequence);
+            model_close(model);
+        }
+}
+
+static int command(const char *line, char **output)
+{
+    return command_run(lab_bench, "bench", line, output);
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static void json_has_the_documented_keys(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"tokens_per_s", "gb_per_token", "bandwidth_fraction", "gflop_per_token",
+                                       "arithmetic_fraction"};
+    char *output;
+    assert_int_equal(
+        command("-m " GOLDEN_ROOT "/k31-s1 --prefill 8 --decode 0,80 --batch 2 --repeat 1 --json", &output), LAB_OK);
+    json_error_t at;
+    json_t *report = json_loads(output, 0, &at);
+    assert_non_null(report);
+    const json_t *machine = json_object_get(report, "machine"), *rows = json_object_get(report, "rows");
+    assert_true(sane(number(machine, "read_gb_s")) && sane(number(machine, "f32_gflop_s")));
+    assert_int_equal(json_array_size(rows), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(json_object_size(row), 10);
+        assert_string_equal(json_string_value(json_object_get(row, "work")), i == 0 ? "prefill" : "decode");
+        assert_true(number(row, "tokens") > 0 && number(row, "threads") > 0);
+        assert_true(number(row, "depth") == (i == 2 ? 80 : 0) && number(row, "batch") == (i == 0 ? 1 : 2));
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            assert_true(sane(number(row, keys[k])));
+    }
+    json_decref(report);
+    free(output);
+    assert_int_equal(command("-m " GOLDEN_ROOT "/k31-s1 --prefill 8 --decode none --repeat 1 --csv", &output), LAB_OK);
+    assert_true(strncmp(output, "work,tokens,depth,batch,threads,tokens_per_s,", 45) == 0);
+    assert_non_null(strstr(output, "\nprefill,8,0,1,"));
+    free(output);
+}
+
+static void wrong_calls(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"--prefill 0",   "--prefill 8,",
+                                        "--prefill x",   "--decode -1",
+                                        "--batch 0",     "--batch 100000",
+                                        "--repeat 0",    "--json --csv",
+                                        "stray",         "--prefill none --decode none",
+                                        "--batch none",  "--prefill 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+                                        "--no-such-flag"};
+    char *output;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        print_message("bench %s\n", wrong[i]);
+        assert_int_equal(command(wrong[i], &output), LAB_USAGE);
+        free(output);
+    }
+    assert_int_equal(command("-m no-such-model", &output), LAB_FAILED);
+    free(output);
+    assert_int_equal(command("--help", &output), LAB_OK);
+    assert_non_null(strstr(output, "--prefill"));
+    free(output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs_can_be_counted),  cmocka_unit_test(synthetic_depth_is_usable),
+        cmocka_unit_test(rows_are_as_asked_for), cmocka_unit_test(json_has_the_documented_keys),
+        cmocka_unit_test(wrong_calls),
+    };
+    return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
+}
