@@ -44,7 +44,6 @@ model_tests := $(call suite,model,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
 tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
-scripts := $(wildcard tests/cli/*_test.sh)
 run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
 
 .PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
@@ -67,18 +66,16 @@ help:
 tests: $(OUT)/day0 $(tests)
 
 check: tests
-	@$(run_tests) $(tests) $(scripts)
+	@$(run_tests) $(tests)
 
 # Emulated runs that this machine lacks a tool for are counted as skipped.
 neon_cc := aarch64-linux-gnu-gcc
 neon_test := build/release-$(neon_cc)/tests/kernels/check
 have = $(shell command -v $(1))
-old_cpu := qemu-x86_64 -cpu Nehalem
 check-slow: tests
 	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
 	@DAY0_SLOW=1 $(run_tests) $(tests) $(foreach seed,2 3 4,SEED=$(seed) $(kernel_test)) SEED= \
-	$(if $(call have,qemu-x86_64),DAY0_EMULATOR='$(old_cpu)',--skip 'logits on an old CPU: there is no qemu-x86_64') \
-	$(scripts) DAY0_EMULATOR= QUICK=1 --with '$(old_cpu)' $(kernel_test) $(filter-out %/bpe_test,$(unit_tests)) \
+	QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(filter-out %/bpe_test,$(unit_tests)) \
 	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
 
 check-kernels: $(kernel_test)

@@ -4,10 +4,9 @@
 #     run_tests.sh [NAME=VALUE | --with COMMAND | --skip REASON | PROGRAM]...
 #
 # NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends
-# it; --skip counts one as skipped. What a program is shows in its path: */kernels/check and scripts print a closing
-# line like the one above, *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks
-# cmocka. A program that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; its output is
-# shown.
+# it; --skip counts one as skipped. What a program is shows in its path: */kernels/check prints a closing line like the
+# one above, *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program
+# that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; its output is shown.
 set -u
 seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
@@ -44,7 +43,6 @@ run_program() {
     set -- "$program"
     case $name in
     *_fuzz) set -- "$program" "tests/fuzz/corpus/$(basename "$name" _fuzz)" ;;
-    *.sh) set -- sh "$program" ;;
     esac
     begin=$(date +%s.%N)
     # shellcheck disable=SC2086 # a command with its arguments
@@ -52,7 +50,7 @@ run_program() {
     status=$?
     seconds=$(echo "$begin $(date +%s.%N)" | awk '{ print $2 - $1 }')
     case $name in
-    kernels/check | *.sh) p=$(closing_number 1) f=$(closing_number 2) s=$(closing_number 3) ;;
+    kernels/check) p=$(closing_number 1) f=$(closing_number 2) s=$(closing_number 3) ;;
     *_fuzz) p=$((status == 0)) f=$((status != 0)) s=0 ;;
     *) p=$(cmocka_count PASSED) f=$(cmocka_count FAILED) s=$(cmocka_count SKIPPED) ;;
     esac
