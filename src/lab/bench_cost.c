@@ -5,7 +5,6 @@
 struct shape {
     double sequences, rows, all_rows; /* rows of a sequence, of all */
     double first;
-    uint32_t n_rows;
 };
 
 static double elements(const struct matrix *m)
@@ -69,7 +68,7 @@ static void add_caches(struct bench_cost *cost, const struct model *model, const
     add(cost, s->sequences * ((attended + s->rows) * latent + (scanned + s->rows) * key), 0);
     double per_key = 2.0 * c->n_heads * (2.0 * c->kv_lora_rank + c->qk_rope_head_dim);
     double per_score = 2.0 * indexer->n_heads * indexer->head_dim;
-    for (uint32_t row = 0; row < s->n_rows; row++) {
+    for (uint32_t row = 0; row < (uint32_t)s->rows; row++) {
         double context = s->first + 1 + row;
         add(cost, 0, s->sequences * (per_key * fmin(context, topk) + (context > topk ? per_score * context : 0)));
     }
@@ -103,7 +102,7 @@ struct bench_cost bench_cost_step(const struct model *model, uint32_t n_sequence
 {
     const struct config *c = &model->config;
     const struct params *p = &model->params;
-    struct shape s = {n_sequences, rows, (double)n_sequences * rows, first, rows};
+    struct shape s = {n_sequences, rows, (double)n_sequences * rows, first};
     struct bench_cost cost = {0};
     add(&cost, s.all_rows * (double)matrix_row_bytes(&p->embed_tokens), 0);
     if (logit_rows > 0)
