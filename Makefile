@@ -117,6 +117,9 @@ $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	$(compile) $(tier_flags) -MMD -MP -c -o $@ $<
 
+# gcc 12.2 for AArch64 breaks down over a loop of the kernel test that it tries to vectorize.
+$(OUT)/tests/%.o: CFLAGS += $(if $(findstring aarch64,$(MACHINE)),-fno-tree-vectorize)
+
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
