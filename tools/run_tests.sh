@@ -8,7 +8,7 @@
 # one above, *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program
 # that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; its output is shown.
 set -u
-seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
+seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 900)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 passed=0 failed=0 skipped=0 with='' settings='' failures=''
 output=$(mktemp "${TMPDIR:-/tmp}/day0-test.XXXXXX") || exit 1
