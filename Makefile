@@ -41,9 +41,10 @@ suite = $(patsubst %.c,$(OUT)/%,$(wildcard tests/$(1)/*_$(2).c))
 helpers = $(patsubst %.c,$(OUT)/%.o,$(filter-out %_test.c %_fuzz.c,$(wildcard tests/$(1)/*.c)))
 unit_tests := $(call suite,unit,test)
 model_tests := $(call suite,model,test)
+engine_tests := $(call suite,engine,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
-tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
+tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_tests)
 run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
 
 .PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
@@ -75,7 +76,7 @@ have = $(shell command -v $(1))
 check-slow: tests
 	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
 	@DAY0_SLOW=1 $(run_tests) $(tests) \
-	$(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests)) \
+	$(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests) $(engine_tests)) \
 	CPU= DAY0_CPU= QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(unit_tests) \
 	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
 
@@ -121,6 +122,9 @@ $(OUT)/%.o: %.c
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+# The engine's tests share the random checkpoints of the model's.
+$(OUT)/tests/engine/%_test: $(OUT)/tests/engine/%_test.o $(call helpers,engine) $(call helpers,model) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
