@@ -142,8 +142,11 @@ static enum status prepare(struct prepared *out, const day0_session *s, const da
 
 static void take_generation(day0_session *s, const day0_generation *g, const struct prepared *prepared)
 {
+    struct byte_buffer held = s->stop_strings.held; /* keeps its room, so that steps need not allocate */
+    s->stop_strings.held = (struct byte_buffer){0};
     stop_strings_fini(&s->stop_strings);
     s->stop_strings = prepared->stops;
+    s->stop_strings.held = (struct byte_buffer){held.data, 0, held.capacity};
     s->sampler = prepared->sampler;
     if (g->n_stop_tokens > 0)
         memcpy(s->stop_tokens, g->stop_tokens, g->n_stop_tokens * sizeof *s->stop_tokens);
