@@ -55,7 +55,7 @@ help:
 
 #: make                 builds ./day0
 #: make check           builds and runs every test; ends with N passed, N failed, N skipped
-#: make check-slow      the same at length, on every instruction tier, NEON and an old CPU in emulation
+#: make check-slow      the same at length, with more seeds, and NEON and an old CPU in emulation
 #: make check-kernels   the kernel test alone: K=<part of a name> SEED=<n> CPU=<tier> BENCH=1 QUICK=1
 #: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint
 #: make fuzz            libFuzzer on every target, FUZZ_SECONDS each (default 60)
@@ -75,9 +75,8 @@ neon_test := build/release-$(neon_cc)/tests/kernels/check
 have = $(shell command -v $(1))
 check-slow: tests
 	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
-	@DAY0_SLOW=1 $(run_tests) $(tests) \
-	$(foreach tier,ref avx2,CPU=$(tier) DAY0_CPU=$(tier) $(kernel_test) $(model_tests) $(engine_tests)) \
-	CPU= DAY0_CPU= QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(unit_tests) \
+	@DAY0_SLOW=1 $(run_tests) $(tests) $(foreach seed,2 3 4,SEED=$(seed) $(kernel_test)) SEED= \
+	QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(filter-out %/bpe_test,$(unit_tests)) \
 	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
 
 check-kernels: $(kernel_test)

@@ -3,10 +3,10 @@
 #
 #     run_tests.sh [NAME=VALUE | --with COMMAND | --skip REASON | PROGRAM]...
 #
-# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends it;
-# --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line, *_fuzz
-# replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program that dies, runs into
-# TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of failing programs is shown.
+# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends
+# it; --skip counts one as skipped. What a program is shows in its path: */kernels/check prints a closing line like the
+# one above, *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program
+# that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; its output is shown.
 set -u
 seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
@@ -23,7 +23,7 @@ cmocka_count() {
 
 # Number $1 (1 passed, 2 failed, 3 skipped) of the closing line.
 closing_number() {
-    awk -v field="$1" '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { n = $(2 * field - 1) } END { print n }' "$output"
+    awk -v at="$1" '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { n = $(2 * at - 1) } END { print n }' "$output"
 }
 
 # What was skipped: cmocka's names; of the kernel test how many bodies of which tier.
@@ -38,10 +38,12 @@ note() {
 }
 
 run_program() {
-    program=$1 name=${1#*/tests/}
+    program=$1 name=${1#*tests/}
     label="$name${settings:+ $settings}${with:+ (${with%% *})}"
     set -- "$program"
-    case $name in *_fuzz) set -- "$program" "tests/fuzz/corpus/$(basename "$name" _fuzz)" ;; esac
+    case $name in
+    *_fuzz) set -- "$program" "tests/fuzz/corpus/$(basename "$name" _fuzz)" ;;
+    esac
     begin=$(date +%s.%N)
     # shellcheck disable=SC2086 # a command with its arguments
     timeout "$seconds_max" $with "$@" >"$output" 2>&1 </dev/null

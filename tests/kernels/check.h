@@ -74,7 +74,7 @@ struct check {
     size_t n_cases;
     size_t n_lengths_used; /* by the loop over lengths in progress */
     double work_bytes, work_flops; /* of one call, for the bench */
-    double started_s, spent_s;
+    double started_s, started_processor_s, spent_s;
     size_t n_runs;
 };
 
