@@ -41,9 +41,10 @@ suite = $(patsubst %.c,$(OUT)/%,$(wildcard tests/$(1)/*_$(2).c))
 helpers = $(patsubst %.c,$(OUT)/%.o,$(filter-out %_test.c %_fuzz.c,$(wildcard tests/$(1)/*.c)))
 unit_tests := $(call suite,unit,test)
 model_tests := $(call suite,model,test)
+engine_tests := $(call suite,engine,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
-tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
+tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_tests)
 run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
 
 .PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
@@ -123,6 +124,9 @@ $(OUT)/tests/%.o: CFLAGS += $(if $(findstring aarch64,$(MACHINE)),-fno-tree-vect
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+# The engine's tests share the random checkpoints of the model's.
+$(OUT)/tests/engine/%_test: $(OUT)/tests/engine/%_test.o $(call helpers,engine) $(call helpers,model) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
