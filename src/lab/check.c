@@ -2,6 +2,7 @@
 #include <getopt.h>
 #include <stdio.h>
 
+#include "cpu/machine.h"
 #include "lab/check_print.h"
 #include "lab/commands.h"
 #include "lab/model_flags.h"
@@ -57,17 +58,17 @@ static enum status run(const struct check_command *c, bool *runnable, struct err
 {
     struct report *report;
     struct team *team = NULL;
-    struct probe probe;
+    struct bandwidth bandwidth;
     TRY(report_open(&report, c->flags.directory, &c->flags.options, c->budget_bytes, err));
     *runnable = report->runnable;
     enum status status = team_open(&team, c->flags.options.n_threads, err);
     if (status == STATUS_OK)
-        status = probe_bandwidth(&probe, team, err);
+        status = bandwidth_get(&bandwidth, team, machine_memory_bytes(NULL), err);
     team_close(team);
     if (status == STATUS_OK && c->json)
-        status = check_print_json(stdout, report, &probe, err);
+        status = check_print_json(stdout, report, &bandwidth, err);
     else if (status == STATUS_OK)
-        check_print_text(stdout, c->flags.directory, report, &probe);
+        check_print_text(stdout, c->flags.directory, report, &bandwidth);
     report_close(report);
     return status;
 }

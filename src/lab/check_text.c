@@ -113,14 +113,14 @@ static void print_faults(FILE *out, const struct report *report)
     }
 }
 
-static void print_plan(FILE *out, const struct report *report, const struct probe *probe)
+static void print_plan(FILE *out, const struct report *report, const struct bandwidth *bandwidth)
 {
     const struct budget *b = &report->budget;
     char note[120];
     fprintf(out, "Memory for %u session%s of %u tokens\n", b->sessions, b->sessions == 1 ? "" : "s", b->context);
     size_line(out, "weights", b->weights_bytes, "");
     size_line(out, "cache", b->cache_bytes, "");
-    size_line(out, "recurrent state", b->state_bytes, "");
+    size_line(out, "recurrent state", b->state_bytes + b->kept_bytes, "");
     size_line(out, "workspace", b->workspace_bytes, "");
     snprintf(note, sizeof note, "%s", b->fits ? "fits" : "DOES NOT FIT");
     size_line(out, "total", b->total_bytes, note);
@@ -130,16 +130,16 @@ static void print_plan(FILE *out, const struct report *report, const struct prob
         snprintf(note, sizeof note, "not enough for any context");
     size_line(out, "budget", b->budget_bytes, note);
     fprintf(out, "Speed\n");
-    line(out, "read bandwidth", "%6.1f GB/s   %s%s", probe->bandwidth_gb_s,
-         probe->cached         ? "measured before"
-         : probe->buffer_bytes ? "measured now"
+    line(out, "read bandwidth", "%6.1f GB/s   %s%s", bandwidth->gb_s,
+         bandwidth->cached         ? "measured before"
+         : bandwidth->buffer_bytes ? "measured now"
                                : "given by DAY0_BANDWIDTH_GB_S",
-         probe->small_buffer ? ", but too little memory was free to get past the caches: may be too high" : "");
+         bandwidth->small_buffer ? ", but over little memory: may be too high" : "");
     line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
-         check_tokens_per_s(report, probe));
+         check_tokens_per_s(report, bandwidth));
 }
 
-void check_print_text(FILE *out, const char *directory, const struct report *report, const struct probe *probe)
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct bandwidth *bandwidth)
 {
     const char *architecture = report->config.architecture;
     fprintf(out, "%s: %s, %s\n", directory, *architecture ? architecture : "no architecture named",
@@ -155,5 +155,5 @@ void check_print_text(FILE *out, const char *directory, const struct report *rep
     size_line(out, "convolution tails", report->conv_state_bytes, "per sequence");
     size_line(out, "latents", report->latent_bytes_per_token, "per token");
     size_line(out, "index keys", report->index_bytes_per_token, "per token");
-    print_plan(out, report, probe);
+    print_plan(out, report, bandwidth);
 }

@@ -60,8 +60,8 @@ static void make_codes(struct values *values, float deviation)
 void values_begin(struct values *values, const struct values_recipe *recipe, uint64_t seed, const char *name)
 {
     const struct values_recipe *old = &values->recipe;
-    bool same = values->made > 0 && old->format == recipe->format && memcmp(&old->mean, &recipe->mean, sizeof(float)) == 0 &&
-                memcmp(&old->deviation, &recipe->deviation, sizeof(float)) == 0;
+    bool same = values->made > 0 && old->format == recipe->format && old->mean == recipe->mean &&
+                old->deviation == recipe->deviation;
     values->recipe = *recipe;
     values->rng.state = XXH3_64bits_withSeed(name, strlen(name), seed);
     values->made = 0;

@@ -48,7 +48,7 @@ struct binder {
     uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
     /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and gives a
-     * matrix of that shape without data. `indexers` [n_layers] are then the sizes of the indexers. */
+     * matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the sizes of the indexers. */
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;

@@ -88,8 +88,8 @@ NEEDS_CHECK enum status params_init(struct params *params, const struct config *
 void params_fini(struct params *params);
 
 /* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint. `indexers`
- * [n_layers] has the sizes of each layer's indexer, zero where there is none. `params` gets the shapes of the matrices, no
- * data, no vectors; released with params_fini. */
+ * [n_layers] has the sizes of each layer's indexer, zero where there is none. `params` gets the shapes of the matrices and
+ * vectors that nothing was written to; released with params_fini. */
 NEEDS_CHECK enum status params_walk(struct params *params, const struct config *config,
                                     const struct indexer_params *indexers, wanted_fn *see, void *see_context,
                                     struct error *err);

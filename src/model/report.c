@@ -181,7 +181,7 @@ static enum status make_plan(struct survey *survey, uint64_t budget_bytes, struc
     report->latent_bytes_per_token = (uint64_t)layout->n_mla * layout->latent_row_bytes;
     for (uint32_t m = 0; m < layout->n_mla; m++)
         report->index_bytes_per_token += layout->mla[m].index_block_bytes / INDEX_BLOCK_KEYS;
-    return budget_compute(&report->budget, model, report->resident_bytes + report->expert_bytes, budget_bytes, err);
+    return budget_compute(&report->budget, model, checkpoint_bytes(report->checkpoint), budget_bytes, err);
 }
 
 static void judge(struct report *report, const struct model_options *options)
@@ -230,7 +230,9 @@ enum status report_open(struct report **out, const char *directory, const struct
     if (status == STATUS_OK) {
         survey.model->config = report->config;
         survey.model->options = *options;
+        survey.model->checkpoint = report->checkpoint;
         status = run(&survey, budget_bytes, err);
+        survey.model->checkpoint = NULL; /* the report's own */
     }
     model_close(survey.model);
     free(survey.seen);

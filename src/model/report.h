@@ -37,8 +37,8 @@ struct report {
     struct budget budget;
 };
 
-/* Does: reads config and headers of `directory`. `options` are those the model would be opened with; `budget_bytes` as in
- * budget_compute.
+/* Does: reads config and headers of `directory`. `options` are those the model would be opened with; the plan of
+ * memory is set against `budget_bytes`.
  * Owns: *out until report_close (accepts NULL).
  * Fails: only where nothing can be said: config.json is missing or no config of the family, a header is damaged. */
 NEEDS_CHECK enum status report_open(struct report **out, const char *directory, const struct model_options *options,

@@ -215,7 +215,7 @@ static enum status write_real(struct byte_buffer *out, double value, struct erro
 {
     char digits[32], text[64];
     int precision = write_shortest(digits, sizeof digits, value);
-    int exponent = atoi(strchr(digits, 'e') + 1);
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16)
         return byte_buffer_append_text(out, digits, err);
     snprintf(text, sizeof text, "%.*f", precision > exponent ? precision - exponent : 1, value);
