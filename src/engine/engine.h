@@ -21,8 +21,6 @@ struct kept_state {
     uint64_t last_used; /* the engine's clock; 0: empty */
 };
 
-enum { SESSION_NOTE_BYTES_MAX = 1 << 28 };
-
 enum session_phase {
     PHASE_IDLE,
     PHASE_PROMPT,   /* tokens from sequence.length on are to be computed, the last gives logits */
@@ -35,7 +33,7 @@ struct day0_session {
     enum session_phase phase;
     day0_finish finish;
     char failure[256];
-    bool broken; /* a NaN came into the state: nothing of it is reused */
+    bool broken; /* the last work ended with a NaN: the state was forgotten */
     bool cancelled;
 
     struct sequence sequence;
@@ -52,6 +50,7 @@ struct day0_session {
     struct sampler sampler;
     struct detokenizer detokenizer;
     struct byte_buffer text; /* released with the current token */
+    bool text_over;          /* a stop string appeared: no text follows it */
     uint32_t n_prompt, n_generated;
     char *note; /* the caller's, carried by files */
     size_t note_bytes;
@@ -78,6 +77,9 @@ struct day0_engine {
 
 /* The internal error in the public one. Gives the status back. */
 day0_status engine_error(day0_error *out, enum status status, const struct error *err);
+
+/* session.c: makes the session's text and state empty. */
+void session_forget(day0_session *session);
 
 /* reuse.c: kept states. */
 NEEDS_CHECK enum status reuse_open(day0_engine *engine, struct error *err);

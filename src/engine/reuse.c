@@ -102,11 +102,11 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
     struct sequence *s = &session->sequence;
     char how[160];
     *reuse = (day0_reuse){.tokens_total = n_tokens};
-    uint32_t same = session->broken ? 0 : common_prefix(session->tokens, s->length, tokens, n_tokens);
+    uint32_t same = common_prefix(session->tokens, s->length, tokens, n_tokens);
     /* Undoing gives no logits: unless they are there, the last token of the text must still be computed. */
     bool whole = same == s->length && session->has_logits;
     uint32_t own = same < n_tokens || whole ? same : n_tokens - 1;
-    if (session->broken || s->length - own > sequence_rewindable(s))
+    if (s->length - own > sequence_rewindable(s))
         own = 0;
     struct kept_state *kept = deepest(engine, tokens, n_tokens);
     if (kept && kept->sequence.length > own) {
@@ -127,7 +127,9 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
         if (undone == 0)
             snprintf(how, sizeof how, "the session's text goes on");
         else
-            snprintf(how, sizeof how, "the last %u tokens were undone, token %u differs", undone, own + 1);
+            snprintf(how, sizeof how, same < n_tokens ? "the last %u tokens were undone, token %u differs"
+                                                      : "the last %u tokens were undone, the text ends after token %u",
+                     undone, same < n_tokens ? same + 1 : same);
         say(reuse, own, how);
         return;
     }
@@ -135,6 +137,9 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
         snprintf(how, sizeof how, "the session's state held a NaN or infinity");
     else if (s->length == 0)
         snprintf(how, sizeof how, "the session is new and no kept state has this beginning");
+    else if (same == n_tokens)
+        snprintf(how, sizeof how, "the text ends %u tokens before the session's; %u can be undone, and no kept state is so short",
+                 s->length - same, sequence_rewindable(s));
     else if (same == 0)
         snprintf(how, sizeof how, "the first token differs from the session's, and no kept state has this beginning");
     else
