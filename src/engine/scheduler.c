@@ -240,6 +240,8 @@ static void take_results(day0_session *s, uint32_t n_tokens, uint32_t bad_layer,
 /* A session whose logits are there: keeps the state of a finished prompt, then samples. */
 static void go_on(day0_session *s)
 {
+    if (s->phase == PHASE_PROMPT && s->sequence.length < s->n_tokens)
+        reuse_keep_piece(s);
     if (s->phase == PHASE_IDLE || s->sequence.length < s->n_tokens)
         return;
     if (s->cancelled) { /* by another session's callback in this step */

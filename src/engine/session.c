@@ -167,6 +167,7 @@ static enum status submit(day0_session *s, const int32_t *tokens, size_t n, cons
         scheduler_finish(s, DAY0_FINISH_CANCELLED);
     take_generation(s, generation, &prepared);
     reuse_find(s, tokens, (uint32_t)n, reuse);
+    s->last_kept = s->sequence.length;
     s->broken = s->cancelled = s->text_over = false;
     s->failure[0] = 0;
     s->finish = DAY0_FINISH_NONE;
