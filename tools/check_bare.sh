@@ -1,6 +1,6 @@
 #!/bin/sh
-# Proves that bootstrap.sh works from nothing: makes a minimal Debian 12 with debootstrap, copies the files of the working
-# tree into it and runs `sh bootstrap.sh WHAT` there as root. Needs root and debootstrap.
+# Proves that bootstrap.sh works from nothing: makes a minimal Debian 12 with debootstrap, copies the files of the
+# working tree into it and runs `sh bootstrap.sh WHAT` there as root. Needs root and debootstrap.
 #
 #     check_bare.sh [deps|demo|check|lint|install]     default: check
 #

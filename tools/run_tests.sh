@@ -6,10 +6,10 @@
 # NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends it;
 # --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line, *_fuzz
 # replays tests/fuzz/corpus/<target> and counts as one test, so does *.sh (exit status 77: skipped), anything else
-# speaks cmocka. A program that dies, runs into
-# TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of failing programs is shown.
+# speaks cmocka. A program that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of
+# failing programs is shown.
 set -u
-seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
+seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 900)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 passed=0 failed=0 skipped=0 with='' settings='' failures=''
 output=$(mktemp "${TMPDIR:-/tmp}/day0-test.XXXXXX") || exit 1
@@ -24,7 +24,7 @@ cmocka_count() {
 
 # Number $1 (1 passed, 2 failed, 3 skipped) of the closing line.
 closing_number() {
-    awk -v field="$1" '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { n = $(2 * field - 1) } END { print n }' "$output"
+    awk -v at="$1" '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { n = $(2 * at - 1) } END { print n }' "$output"
 }
 
 # What was skipped: cmocka's names; of the kernel test how many bodies of which tier.
@@ -40,7 +40,7 @@ note() {
 }
 
 run_program() {
-    program=$1 name=${1#*/tests/}
+    program=$1 name=${1#*tests/}
     label="$name${settings:+ $settings}${with:+ (${with%% *})}"
     set -- "$program"
     case $name in

@@ -68,8 +68,10 @@ static void add_caches(struct bench_cost *cost, const struct model *model, const
     add(cost, s->sequences * ((attended + s->rows) * latent + (scanned + s->rows) * key), 0);
     double per_key = 2.0 * c->n_heads * (2.0 * c->kv_lora_rank + c->qk_rope_head_dim);
     double per_score = 2.0 * indexer->n_heads * indexer->head_dim;
-    for (double context = s->first + 1; context <= end; context++)
+    for (uint32_t row = 0; row < (uint32_t)s->rows; row++) {
+        double context = s->first + 1 + row;
         add(cost, 0, s->sequences * (per_key * fmin(context, topk) + (context > topk ? per_score * context : 0)));
+    }
 }
 
 static void add_mla(struct bench_cost *cost, const struct model *model, const struct mla_params *p,

@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 #include "cpu/tiers.h"
-#include "exec/rates.h"
+#include "exec/bandwidth.h"
+#include "exec/probe.h"
 #include "lab/bench_cost.h"
 #include "lab/bench_state.h"
 
@@ -188,8 +189,9 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
         result->n_threads = team_size(b.model->team);
         result->tier = tiers_name(b.model->kernels.tiers);
         if (request->probe) {
-            result->read_gb_s = rates_read_gb_s(b.model->team, RATES_READ_BYTES);
-            result->f32_gflop_s = rates_f32_gflop_s(b.model->team);
+            struct bandwidth read;
+            result->read_gb_s = bandwidth_measure(&read, b.model->team, 0, NULL) == STATUS_OK ? read.gb_s : 0;
+            result->f32_gflop_s = probe_f32_gflop_s(b.model->team);
         }
         status = run_all(&b, err);
     }

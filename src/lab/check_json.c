@@ -11,8 +11,8 @@ static json_t *operators_json(const struct report *report)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < report->n_operators; i++)
-        json_array_append_new(list, json_pack("{s:s, s:b}", "name", report->operators[i].name, "have",
-                                              report->operators[i].have));
+        json_array_append_new(
+            list, json_pack("{s:s, s:b}", "name", report->operators[i].name, "have", report->operators[i].have));
     return list;
 }
 
@@ -63,7 +63,7 @@ static json_t *plan_json(const struct budget *budget)
         {"sessions", budget->sessions},
         {"weights_bytes", budget->weights_bytes},
         {"cache_bytes", budget->cache_bytes},
-        {"state_bytes", budget->state_bytes},
+        {"state_bytes", budget->state_bytes + budget->kept_bytes},
         {"workspace_bytes", budget->workspace_bytes},
         {"total_bytes", budget->total_bytes},
         {"budget_bytes", budget->budget_bytes},
@@ -76,7 +76,8 @@ static json_t *plan_json(const struct budget *budget)
     return plan;
 }
 
-enum status check_print_json(FILE *out, const struct report *report, const struct probe *probe, struct error *err)
+enum status check_print_json(FILE *out, const struct report *report, const struct bandwidth *bandwidth,
+                             struct error *err)
 {
     const struct {
         const char *key;
@@ -100,8 +101,8 @@ enum status check_print_json(FILE *out, const struct report *report, const struc
         {"missing_tensors", missing_json(report)},
         {"misshapen_tensors", misshapen_json(report)},
         {"plan", plan_json(&report->budget)},
-        {"tokens_per_s_decode", json_real(check_tokens_per_s(report, probe))},
-        {"bandwidth_gb_s", json_real(probe->bandwidth_gb_s)},
+        {"tokens_per_s_decode", json_real(check_tokens_per_s(report, bandwidth))},
+        {"bandwidth_gb_s", json_real(bandwidth->gb_s)},
     };
     json_t *root = json_object();
     int failed = 0;

@@ -4,18 +4,18 @@
 
 #include <stdio.h>
 
-#include "exec/probe.h"
+#include "exec/bandwidth.h"
 #include "model/report.h"
 
-void check_print_text(FILE *out, const char *directory, const struct report *report, const struct probe *probe);
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct bandwidth *bandwidth);
 
-NEEDS_CHECK enum status check_print_json(FILE *out, const struct report *report, const struct probe *probe,
+NEEDS_CHECK enum status check_print_json(FILE *out, const struct report *report, const struct bandwidth *bandwidth,
                                          struct error *err);
 
 /* Tokens a second if a token costs nothing but reading its weights once. */
-static inline double check_tokens_per_s(const struct report *report, const struct probe *probe)
+static inline double check_tokens_per_s(const struct report *report, const struct bandwidth *bandwidth)
 {
-    return report->active_bytes_per_token ? probe->bandwidth_gb_s * 1e9 / (double)report->active_bytes_per_token : 0;
+    return report->active_bytes_per_token ? bandwidth->gb_s * 1e9 / (double)report->active_bytes_per_token : 0;
 }
 
 #endif

@@ -3,25 +3,19 @@
 
 #include "lab/check_print.h"
 
-enum { NAMES_SHOWN = 20, SIZE_BYTES = 24, LABEL_WIDTH = 26 };
+enum { NAMES_SHOWN = 20, SIZE_BYTES = 24, LABEL_WIDTH = 26, LINE_WIDTH = 108 };
 
 /* "113.5 GB", with units of 1000. */
 static const char *size_text(char out[SIZE_BYTES], uint64_t bytes)
 {
-    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB", "PB"};
+    static const char *const units[] = {"bytes", "KB", "MB", "GB"};
     double value = (double)bytes;
     int unit = 0;
-    for (; value >= 9999.5 && unit < 5; unit++)
+    while (value >= 1000 && unit < 3) {
         value /= 1000;
-    if (unit > 0 || value >= 1000) {
-        while (value >= 1000 && unit < 3) {
-            value /= 1000;
-            unit++;
-        }
-        snprintf(out, SIZE_BYTES, "%.1f %s", value, units[unit]);
-    } else {
-        snprintf(out, SIZE_BYTES, "%.0f bytes", value);
+        unit++;
     }
+    snprintf(out, SIZE_BYTES, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
     return out;
 }
 
@@ -45,9 +39,20 @@ static void size_line(FILE *out, const char *label, uint64_t bytes, const char *
 
 /* ---- parts ---- */
 
+/* "104.36 billion" */
+static const char *count_text(char out[SIZE_BYTES], uint64_t count)
+{
+    if (count >= 1000000000)
+        snprintf(out, SIZE_BYTES, "%.2f billion", (double)count / 1e9);
+    else
+        snprintf(out, SIZE_BYTES, "%.2f million", (double)count / 1e6);
+    return out;
+}
+
 static void print_shape(FILE *out, const struct report *report)
 {
     const struct config *c = &report->config;
+    char total[SIZE_BYTES], active[SIZE_BYTES];
     uint32_t n_kda = 0, n_moe = 0;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         n_kda += c->is_kda[i];
@@ -61,8 +66,8 @@ static void print_shape(FILE *out, const struct report *report)
     if (c->index_topk)
         line(out, "sparse attention", "%u positions", c->index_topk);
     line(out, "tensors", "%zu", report->n_tensors);
-    line(out, "parameters", "%.2f billion, %.2f billion active", (double)report->parameters_total / 1e9,
-         (double)report->parameters_active / 1e9);
+    line(out, "parameters", "%s, %s active", count_text(total, report->parameters_total),
+         count_text(active, report->parameters_active));
 }
 
 static void print_operators(FILE *out, const struct report *report)
@@ -70,15 +75,17 @@ static void print_operators(FILE *out, const struct report *report)
     for (int have = 1; have >= 0; have--) {
         int column = 0;
         for (uint32_t i = 0; i < report->n_operators; i++) {
-            const struct operator *operator = &report->operators[i];
+            const struct operator* operator= & report->operators[i];
             if (operator->have != have)
                 continue;
-            if (column == 0 || column + (int)strlen(operator->name) > 100) {
-                fprintf(out, "%s  %-*s", column ? "\n" : "", LABEL_WIDTH,
-                        column ? "" : have ? "operators that day0 has" : "operators it LACKS");
-                column = 2 + LABEL_WIDTH;
-            }
-            column += fprintf(out, "%s ", operator->name);
+            if (column == 0 || column + (int)strlen(operator->name) > LINE_WIDTH)
+                column = fprintf(out, "%s  %-*s%s", column ? "\n" : "", LABEL_WIDTH,
+                                 column ? ""
+                                 : have ? "operators that day0 has"
+                                        : "operators it LACKS",
+                                 operator->name);
+            else
+                column += fprintf(out, " %s", operator->name);
         }
         if (column)
             fputc('\n', out);
@@ -113,14 +120,14 @@ static void print_faults(FILE *out, const struct report *report)
     }
 }
 
-static void print_plan(FILE *out, const struct report *report, const struct probe *probe)
+static void print_plan(FILE *out, const struct report *report, const struct bandwidth *bandwidth)
 {
     const struct budget *b = &report->budget;
     char note[120];
     fprintf(out, "Memory for %u session%s of %u tokens\n", b->sessions, b->sessions == 1 ? "" : "s", b->context);
     size_line(out, "weights", b->weights_bytes, "");
     size_line(out, "cache", b->cache_bytes, "");
-    size_line(out, "recurrent state", b->state_bytes, "");
+    size_line(out, "recurrent state", b->state_bytes + b->kept_bytes, "");
     size_line(out, "workspace", b->workspace_bytes, "");
     snprintf(note, sizeof note, "%s", b->fits ? "fits" : "DOES NOT FIT");
     size_line(out, "total", b->total_bytes, note);
@@ -130,16 +137,16 @@ static void print_plan(FILE *out, const struct report *report, const struct prob
         snprintf(note, sizeof note, "not enough for any context");
     size_line(out, "budget", b->budget_bytes, note);
     fprintf(out, "Speed\n");
-    line(out, "read bandwidth", "%6.1f GB/s   %s%s", probe->bandwidth_gb_s,
-         probe->cached         ? "measured before"
-         : probe->buffer_bytes ? "measured now"
-                               : "given by DAY0_BANDWIDTH_GB_S",
-         probe->small_buffer ? ", but too little memory was free to get past the caches: may be too high" : "");
+    line(out, "read bandwidth", "%6.1f GB/s   %s%s", bandwidth->gb_s,
+         bandwidth->cached         ? "measured before"
+         : bandwidth->buffer_bytes ? "measured now"
+                                   : "given by DAY0_BANDWIDTH_GB_S",
+         bandwidth->small_buffer ? ", but over little memory: may be too high" : "");
     line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
-         check_tokens_per_s(report, probe));
+         check_tokens_per_s(report, bandwidth));
 }
 
-void check_print_text(FILE *out, const char *directory, const struct report *report, const struct probe *probe)
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct bandwidth *bandwidth)
 {
     const char *architecture = report->config.architecture;
     fprintf(out, "%s: %s, %s\n", directory, *architecture ? architecture : "no architecture named",
@@ -155,5 +162,5 @@ void check_print_text(FILE *out, const char *directory, const struct report *rep
     size_line(out, "convolution tails", report->conv_state_bytes, "per sequence");
     size_line(out, "latents", report->latent_bytes_per_token, "per token");
     size_line(out, "index keys", report->index_bytes_per_token, "per token");
-    print_plan(out, report, probe);
+    print_plan(out, report, bandwidth);
 }

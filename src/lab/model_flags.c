@@ -1,6 +1,7 @@
 #include "lab/model_flags.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,10 +59,10 @@ static enum status choose(const char *name, const char *value, const char *const
         if (strcmp(value, words[i]) == 0)
             return *out = i, STATUS_OK;
     char list[64] = "";
-    for (int i = 0; i < n; i++) {
-        strcat(list, i == 0 ? "" : i == n - 1 ? " or " : ", ");
-        strcat(list, words[i]);
-    }
+    size_t used = 0;
+    for (int i = 0; i < n && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ",
+                                 words[i]);
     return error_set(err, STATUS_ARGUMENT, "--%s takes %s, not '%s'", name, list, value);
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -38,9 +39,12 @@ void progress_end(struct progress *progress)
 
 enum status output_open(FILE **out, char *temporary, const char *path, struct error *err)
 {
-    if (snprintf(temporary, PATH_BYTES_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_BYTES_MAX)
+    struct stat info;
+    bool in_place = stat(path, &info) == 0 && !S_ISREG(info.st_mode); /* a pipe or a device: not to be replaced by a file */
+    temporary[0] = 0;
+    if (!in_place && snprintf(temporary, PATH_BYTES_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_BYTES_MAX)
         return error_set(err, STATUS_ARGUMENT, "%.200s...: the path is too long", path);
-    *out = fopen(temporary, "wb");
+    *out = fopen(in_place ? path : temporary, "wb");
     if (!*out)
         return error_set(err, STATUS_IO, "%s: cannot create: %s", path, strerror(errno));
     return STATUS_OK;
@@ -49,9 +53,9 @@ enum status output_open(FILE **out, char *temporary, const char *path, struct er
 enum status output_close(FILE *out, const char *temporary, const char *path, enum status status, struct error *err)
 {
     int failed = fclose(out) != 0 ? errno : 0;
-    if (status == STATUS_OK && failed == 0 && rename(temporary, path) != 0)
+    if (status == STATUS_OK && failed == 0 && temporary[0] && rename(temporary, path) != 0)
         failed = errno;
-    if (status != STATUS_OK || failed)
+    if (temporary[0] && (status != STATUS_OK || failed))
         remove(temporary);
     if (status == STATUS_OK && failed)
         return error_set(err, STATUS_IO, "%s: cannot write: %s", path, strerror(failed));

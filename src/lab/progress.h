@@ -20,7 +20,7 @@ void progress_set(struct progress *progress, uint64_t done);
 void progress_end(struct progress *progress);
 
 /* An output file under a temporary name (PATH_BYTES_MAX bytes), which output_close renames to `path` if `status` is ok
- * and removes otherwise: never half a file. */
+ * and removes otherwise: never half a file. What is no regular file (a pipe, a device) is written in place. */
 NEEDS_CHECK enum status output_open(FILE **out, char *temporary, const char *path, struct error *err);
 NEEDS_CHECK enum status output_close(FILE *out, const char *temporary, const char *path, enum status status,
                                      struct error *err);

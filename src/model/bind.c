@@ -57,6 +57,14 @@ static enum status see_matrix(const struct binder *binder, const char *name, enu
     return see(binder, name, kind, rows, columns, err);
 }
 
+/* The memory is taken, so that it counts, and not touched. */
+static enum status see_vector(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
+                              uint32_t columns, const float **out, struct error *err)
+{
+    *out = arena_take(binder->arena, (size_t)rows * columns * sizeof(float));
+    return see(binder, name, kind, rows, columns, err);
+}
+
 /* ---- sentences ---- */
 
 void bind_describe(char out[BIND_SHAPE_BYTES], const struct tensor *tensor)
@@ -169,7 +177,7 @@ enum status bind_vector(struct binder *binder, const char *name, uint32_t n, con
                         struct error *err)
 {
     if (binder->see)
-        return see(binder, name, WANTED_VECTOR, n, 1, err);
+        return see_vector(binder, name, WANTED_VECTOR, n, 1, out, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, false, &tensor, &dtype, err));
@@ -186,7 +194,7 @@ enum status bind_rates(struct binder *binder, const char *name, uint32_t n, cons
                        struct error *err)
 {
     if (binder->see)
-        return see(binder, name, WANTED_RATES, n, 1, err);
+        return see_vector(binder, name, WANTED_RATES, n, 1, out, err);
     const struct tensor *tensor;
     enum dtype dtype;
     TRY(find_vector(binder, name, n, true, &tensor, &dtype, err));
@@ -203,7 +211,7 @@ enum status bind_convolution(struct binder *binder, const char *name, uint32_t c
                              const float **out, struct error *err)
 {
     if (binder->see)
-        return see(binder, name, WANTED_CONVOLUTION, channels, taps, err);
+        return see_vector(binder, name, WANTED_CONVOLUTION, channels, taps, out, err);
     char expected[BIND_SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, 1, %u]", channels, taps);

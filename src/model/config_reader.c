@@ -127,7 +127,7 @@ enum status config_reader_aliases(struct config_reader *reader, const char *cons
 {
     const char *first = NULL;
     for (; *keys; keys++) {
-        uint32_t value;
+        uint32_t value = 0;
         if (!config_reader_get(reader, *keys))
             continue;
         TRY(config_reader_count(reader, *keys, min, max, &value, err));

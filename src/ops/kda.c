@@ -90,6 +90,7 @@ static void keep_inputs(const struct plan_context *context, const struct kda_op 
     const struct buffer buffers[3] = {op->q, op->k, op->v};
     size_t inner = (size_t)op->n_heads * op->head_dim, column = (size_t)head * op->head_dim;
     uint32_t rows = span->sequence->layout->conv_rows;
+    CHECK(rows > 0);
     for (uint32_t token = span->n_rows > rows ? span->n_rows - rows : 0; token < span->n_rows; token++) {
         float *out = sequence_conv(span->sequence, op->layer, (int64_t)span->first_position + token) + column;
         for (uint32_t which = 0; which < 3; which++)

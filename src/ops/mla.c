@@ -132,9 +132,9 @@ static size_t attend_scratch_bytes(uint32_t heads, uint32_t latent)
            2 * arena_cost((size_t)heads * latent * sizeof(float)) + 4 * arena_cost(heads * sizeof(float));
 }
 
-static struct attend_scratch attend_scratch_of(char *memory, uint32_t heads, uint32_t latent)
+static struct attend_scratch attend_scratch_of(const struct plan_context *context, uint32_t heads, uint32_t latent)
 {
-    struct arena arena = {.start = memory, .capacity_bytes = attend_scratch_bytes(heads, latent)};
+    struct arena arena = {.start = context->scratch, .capacity_bytes = attend_scratch_bytes(heads, latent)};
     struct attend_scratch s;
     s.rows = arena_take(&arena, ATTEND_CHUNK * sizeof(void *));
     s.scores = arena_take(&arena, (size_t)heads * ATTEND_CHUNK * sizeof(float));
@@ -164,7 +164,7 @@ static void run_attend(const struct plan_context *context, const void *args, uin
     attend_f32_fn *attend =
         sequence->layout->latent_dtype == DTYPE_F32 ? context->kernels->attend_f32 : context->kernels->attend_bf16;
     const float *q = buffer_row(context, op->absorbed, row) + (size_t)first_head * width_of(op);
-    struct attend_scratch s = attend_scratch_of(context->scratch, a->heads_per_tile, op->latent);
+    struct attend_scratch s = attend_scratch_of(context, a->heads_per_tile, op->latent);
     for (uint32_t first = 0; first < n_keys; first += ATTEND_CHUNK) {
         uint32_t n = n_keys - first < ATTEND_CHUNK ? n_keys - first : ATTEND_CHUNK;
         for (uint32_t i = 0; i < n; i++)

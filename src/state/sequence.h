@@ -22,9 +22,6 @@ struct sequence {
     struct arena arena;
 };
 
-/* Memory that a sequence of up to length_max tokens takes, its pages left out. */
-size_t sequence_bytes(const struct state_layout *layout, uint32_t length_max);
-
 /* An empty sequence of up to length_max tokens. Owns its memory and its references to pages until sequence_fini, which
  * may be called twice. */
 NEEDS_CHECK enum status sequence_init(struct sequence *sequence, const struct state_layout *layout, struct pages *pages,

@@ -19,7 +19,7 @@ static uint32_t pair_rank(const struct ranks *ranks, const char *piece, size_t s
 static enum status encode_short(const struct ranks *ranks, const char *piece, size_t bytes,
                                 struct token_list *out, struct error *err)
 {
-    uint32_t pairs[SHORT_BYTES_MAX + 1];
+    uint32_t pairs[SHORT_BYTES_MAX + 1] = {NO_PAIR}; /* a piece has a byte at least */
     int32_t ids[SHORT_BYTES_MAX];
     unsigned char starts[SHORT_BYTES_MAX + 1];
     size_t count = bytes;

@@ -1,5 +1,6 @@
 #include "text/chat_request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,10 +49,8 @@ static enum status read_choice(const json_t *object, const char *key, const char
             return STATUS_OK;
         }
     char list[128] = "";
-    for (size_t i = 0; i < count; i++) {
-        strcat(list, i ? ", " : "");
-        strcat(list, choices[i]);
-    }
+    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", choices[i]);
     return error_set(err, STATUS_FORMAT, "`%s` must be one of %s; found \"%.*s\"", key, list,
                      text.bytes > 80 ? 80 : (int)text.bytes, text.data);
 }

@@ -188,7 +188,8 @@ enum status json_text_write_string(struct byte_buffer *out, struct byte_span tex
         TRY(byte_buffer_append_text(out, escape, err));
         copied = i + 1;
     }
-    TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
+    if (copied < text.bytes) /* an empty text may be NULL */
+        TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
     return byte_buffer_append_text(out, "\"", err);
 }
 
@@ -215,7 +216,7 @@ static enum status write_real(struct byte_buffer *out, double value, struct erro
 {
     char digits[32], text[64];
     int precision = write_shortest(digits, sizeof digits, value);
-    int exponent = atoi(strchr(digits, 'e') + 1);
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16)
         return byte_buffer_append_text(out, digits, err);
     snprintf(text, sizeof text, "%.*f", precision > exponent ? precision - exponent : 1, value);

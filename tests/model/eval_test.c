@@ -212,18 +212,21 @@ static void rows_are_scored_carefully(void **state)
     assert_int_equal(team_open(&team, 2, &err), STATUS_OK);
     /* Logits far outside of what exp holds, a distribution of one token, and two that differ in the last
      * bit. */
-    float p[4][3] = {{5000, 4999, -5000}, {0, -800, -900}, {1, 1, 1}, {0, 1, 2}};
-    float q[4][3] = {{4000, 3999, -6000}, {-800, 0, -900}, {1, 1, nextafterf(1, 2)}, {2, 1, 0}};
-    const int32_t targets[4] = {1, 0, 2, 0};
-    struct score_row a[4], b[4];
-    eval_score_rows(team, a, p[0], targets, 4, 3, NULL, NULL);
-    eval_score_rows(team, b, q[0], targets, 4, 3, p[0], a);
+    float p[5][3] = {{5000, 4999, -5000}, {0, -800, -900}, {1, 1, 1}, {0, 1, 2}, {0, 0, 2.5f}};
+    float q[5][3] = {{4000, 3999, -6000}, {-800, 0, -900}, {1, 1, nextafterf(1, 2)}, {2, 1, 0}, {0, 0, 0}};
+    const int32_t targets[5] = {1, 0, 2, 0, 2};
+    struct score_row a[5], b[5];
+    eval_score_rows(team, a, p[0], targets, 5, 3, NULL, NULL);
+    eval_score_rows(team, b, q[0], targets, 5, 3, p[0], a);
     assert_true(fabs(a[0].nll - log1p(exp(1))) < 1e-12 && a[0].best == 0 && b[0].kl == 0);
     assert_true(a[1].nll == 0 && b[1].best == 1 && fabs(b[1].kl - 800) < 1e-9);
     double e = (double)nextafterf(1, 2) - 1, second_order = e * e / 9; /* variance 2/9 of a uniform third, halved */
     assert_true(a[2].best == 0 && b[2].best == 2 && b[2].kl > 0.9 * second_order && b[2].kl < 1.1 * second_order);
     double z = exp(0) + exp(1) + exp(2), want = (2 * exp(2) - 2) / z;
     assert_true(fabs(b[3].kl - want) < 1e-12);
+    z = 2 + exp(2.5); /* terms on both sides of where the formula changes */
+    want = (2 * log(3 / z) + exp(2.5) * (2.5 + log(3 / z))) / z;
+    assert_true(fabs(b[4].kl - want) < 1e-12);
     team_close(team);
     const uint32_t x[] = {1, 3, 5, 9}, y[] = {0, 3, 4, 5, 10};
     assert_int_equal(eval_score_shared(x, 4, y, 5), 2);

@@ -23,7 +23,7 @@ static const struct sampling plain = {.temperature = 1.0f, .top_p = 1.0f};
 static struct sampler open_sampler(const struct sampling *sampling, uint32_t vocabulary)
 {
     struct sampler sampler;
-    if (sampler_init(&sampler, sampling, vocabulary, &err) != STATUS_OK)
+    if (sampler_init(&sampler, vocabulary, &err) != STATUS_OK || sampler_set(&sampler, sampling, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return sampler;
 }
@@ -210,8 +210,9 @@ static void bad_parameters_are_refused(void **state)
         {{.temperature = 1, .top_p = 1, .min_p = NAN}, "min-p"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct sampler sampler;
-        assert_int_equal(sampler_init(&sampler, &bad[i].sampling, 10, &err), STATUS_ARGUMENT);
+        struct sampler sampler = open_sampler(&plain, 10);
+        assert_int_equal(sampler_set(&sampler, &bad[i].sampling, &err), STATUS_ARGUMENT);
+        assert_true(sampler.sampling.temperature == plain.temperature); /* nothing changed */
         assert_non_null(strstr(err.text, bad[i].word));
         sampler_fini(&sampler);
     }
@@ -252,11 +253,12 @@ static void generation_configs(void **state)
         assert_non_null(strstr(err.text, "generation_config.json"));
     }
     /* Numbers out of range are said where they are used. */
-    struct sampler sampler;
+    struct sampler sampler = open_sampler(&plain, 10);
     assert_int_equal(load(&s, "{\"temperature\": -1}"), STATUS_OK);
-    assert_int_equal(sampler_init(&sampler, &s, 10, &err), STATUS_ARGUMENT);
+    assert_int_equal(sampler_set(&sampler, &s, &err), STATUS_ARGUMENT);
     assert_int_equal(load(&s, "{\"top_p\": 1e300}"), STATUS_OK);
-    assert_int_equal(sampler_init(&sampler, &s, 10, &err), STATUS_ARGUMENT);
+    assert_int_equal(sampler_set(&sampler, &s, &err), STATUS_ARGUMENT);
+    sampler_fini(&sampler);
 }
 
 int main(void)

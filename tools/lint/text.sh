@@ -3,7 +3,8 @@
 # lines. Files that may be longer stand in tools/lint/long_files with a reason.
 set -u
 columns_max=120 lines_max=600
-sources=$(git ls-files -co --exclude-standard 'src/*' 'include/*' 'tests/*.[ch]' '*.sh' Makefile .ci/run)
+sources=$(git ls-files -co --exclude-standard 'src/*' 'include/*' 'tests/*.[ch]' 'tests/*.sh' 'tools/*.sh' \
+    bootstrap.sh Makefile .ci/run)
 # shellcheck disable=SC2086 # a list of names without blanks
 LC_ALL=C awk -v columns_max=$columns_max -v lines_max=$lines_max '
     BEGIN {
