@@ -420,6 +420,7 @@ struct reader {
     const char *path;
     ZSTD_DStream *zstd;
     ZSTD_inBuffer buffered;
+    size_t left; /* 0: the frame is over */
     char buffer[IO_BYTES];
 };
 
@@ -430,12 +431,12 @@ static enum status from_file(void *context, void *data, size_t bytes, struct err
     while (out.pos < out.size) {
         if (r->buffered.pos == r->buffered.size) {
             r->buffered = (ZSTD_inBuffer){r->buffer, fread(r->buffer, 1, sizeof r->buffer, r->in), 0};
-            if (r->buffered.size == 0)
-                return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content ends early", r->path);
         }
-        size_t left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
-        if (ZSTD_isError(left))
-            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: %s", r->path, ZSTD_getErrorName(left));
+        if (r->buffered.size == 0 || r->left == 0)
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content ends early", r->path);
+        r->left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
+        if (ZSTD_isError(r->left))
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: %s", r->path, ZSTD_getErrorName(r->left));
     }
     return STATUS_OK;
 }
@@ -446,12 +447,12 @@ static enum status file_ends(void *context, struct error *err)
     struct reader *r = context;
     char byte;
     ZSTD_outBuffer out = {&byte, 1, 0};
-    for (size_t left = 1; left > 0;) {
+    while (r->left > 0) {
         if (r->buffered.pos == r->buffered.size)
             r->buffered = (ZSTD_inBuffer){r->buffer, fread(r->buffer, 1, sizeof r->buffer, r->in), 0};
         size_t before = r->buffered.pos;
-        left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
-        if (ZSTD_isError(left) || out.pos > 0 || (left > 0 && r->buffered.pos == before))
+        r->left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
+        if (ZSTD_isError(r->left) || out.pos > 0 || (r->left > 0 && r->buffered.pos == before))
             return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content does not end where it must",
                              r->path);
     }
@@ -465,6 +466,7 @@ static enum status file_again(void *context, struct error *err)
     struct reader *r = context;
     ZSTD_DCtx_reset(r->zstd, ZSTD_reset_session_only);
     r->buffered = (ZSTD_inBuffer){r->buffer, 0, 0};
+    r->left = 1;
     if (fseek(r->in, sizeof(struct session_header), SEEK_SET) != 0)
         return error_set(err, STATUS_IO, "%s: cannot read: %s", r->path, strerror(errno));
     return STATUS_OK;
@@ -501,6 +503,7 @@ static enum status load(day0_session *session, struct reader *r, bool *recompute
     if (!r->zstd)
         return error_set(err, STATUS_MEMORY, "%s: cannot allocate memory to read it", r->path);
     struct source from = {from_file, file_again, file_ends, r, r->path};
+    r->left = 1;
     enum status status = read_payload(session, &h, *recompute, &from, err);
     ZSTD_freeDStream(r->zstd);
     return status;
