@@ -168,10 +168,10 @@ $(OUT)/tests/%.o: CFLAGS += $(if $(findstring aarch64,$(MACHINE)),-fno-tree-vect
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
-	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka -lutil $(LDLIBS)
 # The engine's tests share the random checkpoints of the model's.
 $(OUT)/tests/engine/%_test: $(OUT)/tests/engine/%_test.o $(call helpers,engine) $(call helpers,model) $(library)
-	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka -lutil $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)

@@ -234,5 +234,5 @@ day0_status app_flags_open(const struct app_flags *flags, day0_engine **engine, 
 int app_fail(const char *command, const day0_error *error, int exit_status)
 {
     fprintf(stderr, "day0 %s: %s\n", command, error->text);
-    return exit_status;
+    return error->status == DAY0_INTERRUPTED ? APP_INTERRUPTED : exit_status;
 }

@@ -17,7 +17,6 @@ enum {
     FLAG_RAW_TEXT = APP_FLAG_LAST,
     PROMPT_BYTES_MAX = 1 << 28,
     INPUT_PATIENCE_MS = 1000, /* how long a pipe may take to say its first byte */
-    EXIT_INTERRUPTED = 130,
     OPTIONS_MAX = 48,
 };
 
@@ -152,7 +151,7 @@ static int run(struct run_command *c)
     free(turn.message);
     if (status != DAY0_OK)
         return app_fail("run", &error, LAB_FAILED);
-    return turn.finish == DAY0_FINISH_CANCELLED ? EXIT_INTERRUPTED : LAB_OK;
+    return turn.finish == DAY0_FINISH_CANCELLED ? APP_INTERRUPTED : LAB_OK;
 }
 
 int app_run(int argc, char **argv)
@@ -176,6 +175,7 @@ int app_run(int argc, char **argv)
             return app_fail("run", &error, LAB_USAGE);
     }
     if (optind < argc || (c.prompt && c.file)) {
+        error.status = DAY0_ARGUMENT;
         snprintf(error.text, sizeof error.text, "%s; see --help",
                  optind < argc ? "text is given with -p" : "-p and -f exclude each other");
         return app_fail("run", &error, LAB_USAGE);

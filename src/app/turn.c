@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "lab/progress.h"
 
@@ -137,6 +138,10 @@ static day0_status run_steps(day0_session *session, day0_engine *engine, const s
             progress_end(&progress);
     } while (status == DAY0_OK && working > 0);
     progress_end(&progress);
+    if (status != DAY0_OK) { /* a failed step leaves the work submitted, with callbacks into the caller's frame */
+        day0_status ended = day0_session_rewind(session, 0, NULL);
+        CHECK(ended == DAY0_OK);
+    }
     return status;
 }
 

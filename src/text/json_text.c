@@ -188,7 +188,8 @@ enum status json_text_write_string(struct byte_buffer *out, struct byte_span tex
         TRY(byte_buffer_append_text(out, escape, err));
         copied = i + 1;
     }
-    TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
+    if (copied < text.bytes) /* an empty text may be NULL */
+        TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
     return byte_buffer_append_text(out, "\"", err);
 }
 
