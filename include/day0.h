@@ -57,20 +57,20 @@ typedef struct day0_session day0_session;
 typedef int day0_progress_fn(void *context, const char *what, uint64_t done, uint64_t total);
 
 typedef struct day0_options {
-    const char *model;      /* checkpoint directory */
-    uint64_t budget_bytes;  /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
-    uint32_t context_max;   /* tokens of one session; default 8192 */
-    uint32_t sessions_max;  /* default 1 */
-    uint32_t checkpoints_max; /* states kept for reuse by later texts with the same beginning; default 16 */
-    uint32_t piece_tokens;  /* of a prompt in one step: what a generating session waits for at most; default 256 */
-    uint32_t threads;       /* 0: one a core */
-    const char *cpu;        /* strongest instruction tier, NULL: the machine's best */
-    const char *exec;       /* "graph" (NULL) or "eager" */
-    const char *kv;         /* latent cache: "bf16" (NULL) or "f32" */
-    const char *li;         /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
-    const char *li_scale;   /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
-    bool accept_unknown;    /* run although the config has keys that may change the meaning */
-    bool preload;           /* read all weights at open, with progress, instead of at first use */
+    const char *model;     /* checkpoint directory */
+    uint64_t budget_bytes; /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
+    uint32_t context_max;  /* tokens of one session; default 8192 */
+    uint32_t sessions_max; /* default 1 */
+    uint32_t checkpoints_max;   /* states kept for reuse by later texts with the same beginning; default 16 */
+    uint32_t piece_tokens;      /* of a prompt in one step: what a generating session waits for at most; default 256 */
+    uint32_t threads;           /* 0: one a core */
+    const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
+    const char *exec;           /* "graph" (NULL) or "eager" */
+    const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
+    const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
+    const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
+    bool accept_unknown;        /* run although the config has keys that may change the meaning */
+    bool preload;               /* read all weights at open, with progress, instead of at first use */
     day0_progress_fn *progress; /* or NULL */
     void *progress_context;
 } day0_options;
@@ -161,14 +161,15 @@ DAY0_API void day0_reply_close(day0_reply *reply);
 
 /* Applied in this order: penalties, temperature, top-k, top-p, min-p. */
 typedef struct day0_sampling {
-    float temperature;        /* 0: always the best token */
-    uint32_t top_k;           /* 0: all */
-    float top_p;              /* 1: all */
-    float min_p;              /* 0: all */
-    float repetition_penalty; /* of every token in the text: positive logits divided by it, negative multiplied; 1: none */
-    float presence_penalty;   /* subtracted from tokens already generated; 0: none */
-    float frequency_penalty;  /* subtracted once for each time a token was generated; 0: none */
-    uint64_t seed;            /* the same seed, text and settings give the same tokens */
+    float temperature; /* 0: always the best token */
+    uint32_t top_k;    /* 0: all */
+    float top_p;       /* 1: all */
+    float min_p;       /* 0: all */
+    float
+        repetition_penalty; /* of every token in the text: positive logits divided by it, negative multiplied; 1: none */
+    float presence_penalty;  /* subtracted from tokens already generated; 0: none */
+    float frequency_penalty; /* subtracted once for each time a token was generated; 0: none */
+    uint64_t seed;           /* the same seed, text and settings give the same tokens */
 } day0_sampling;
 
 /* What the checkpoint's generation_config.json asks for; no penalties, seed 0. */
@@ -188,7 +189,7 @@ typedef struct day0_token {
     bool is_special;  /* a control token: no text */
     const char *text; /* whole UTF-8 characters that became certain with this token; may be empty */
     size_t text_bytes;
-    float logprob;    /* if logprobs were asked for */
+    float logprob;                 /* if logprobs were asked for */
     const day0_token_logprob *top; /* the most probable, best first */
     uint32_t n_top;
 } day0_token;
@@ -209,14 +210,14 @@ typedef void day0_finish_fn(void *context, day0_session *session, day0_finish fi
 
 typedef struct day0_generation {
     day0_sampling sampling;
-    uint32_t tokens_max; /* 0: only the prompt is computed, for its logits */
+    uint32_t tokens_max;        /* 0: only the prompt is computed, for its logits */
     const int32_t *stop_tokens; /* besides those of the model */
     uint32_t n_stop_tokens;
     const char *const *stop_strings; /* the text ends before the first that appears */
     uint32_t n_stop_strings;
-    bool ignore_end;       /* go on past the model's own end tokens */
+    bool ignore_end; /* go on past the model's own end tokens */
     bool logprobs;
-    uint32_t top_logprobs; /* up to DAY0_TOP_LOGPROBS_MAX, with logprobs */
+    uint32_t top_logprobs;     /* up to DAY0_TOP_LOGPROBS_MAX, with logprobs */
     day0_token_fn *on_token;   /* or NULL */
     day0_finish_fn *on_finish; /* or NULL */
     void *context;

@@ -68,8 +68,7 @@ struct input {
 static bool add_message(struct chat *c, const char *role, const char *text)
 {
     json_t *content = json_string(text);
-    if (content &&
-        json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0)
+    if (content && json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0)
         return true;
     fprintf(stderr, "this is not UTF-8 text\n");
     return false;

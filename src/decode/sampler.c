@@ -202,7 +202,8 @@ enum status sampling_load(struct sampling *sampling, const char *directory, stru
     free(text);
     if (!json_is_object(root)) {
         json_decref(root);
-        return error_set(err, STATUS_FORMAT, "%s: a JSON object was wanted; %s", path, root ? "found another" : where.text);
+        return error_set(err, STATUS_FORMAT, "%s: a JSON object was wanted; %s", path,
+                         root ? "found another" : where.text);
     }
     double temperature = 1.0, top_p = 1.0, top_k = 0.0;
     enum status status = number_of(root, "temperature", &temperature, path, err);

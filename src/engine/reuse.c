@@ -76,7 +76,8 @@ static struct kept_state *least_missed(const day0_engine *engine)
     double least = 0;
     for (uint32_t i = 0; i < engine->options.checkpoints_max; i++) {
         struct kept_state *kept = &engine->kept[i];
-        double missed = (double)(kept->sequence.length - kept->before) / sqrt((double)(engine->clock - kept->last_used + 1));
+        double missed =
+            (double)(kept->sequence.length - kept->before) / sqrt((double)(engine->clock - kept->last_used + 1));
         if (kept->last_used > 0 && (!found || missed < least)) {
             found = kept;
             least = missed;
@@ -194,8 +195,9 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
         if (undone == 0)
             snprintf(how, sizeof how, "the session's text goes on");
         else
-            snprintf(how, sizeof how, same < n_tokens ? "the last %u tokens were undone, token %u differs"
-                                                      : "the last %u tokens were undone, the text ends after token %u",
+            snprintf(how, sizeof how,
+                     same < n_tokens ? "the last %u tokens were undone, token %u differs"
+                                     : "the last %u tokens were undone, the text ends after token %u",
                      undone, same < n_tokens ? same + 1 : same);
         say(reuse, own, how);
         return;
@@ -205,13 +207,15 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
     else if (s->length == 0)
         snprintf(how, sizeof how, "the session is new and no kept state has this beginning");
     else if (same == n_tokens)
-        snprintf(how, sizeof how, "the text ends %u tokens before the session's; %u can be undone, and no kept state is so short",
+        snprintf(how, sizeof how,
+                 "the text ends %u tokens before the session's; %u can be undone, and no kept state is so short",
                  s->length - same, sequence_rewindable(s));
     else if (same == 0)
         snprintf(how, sizeof how, "the first token differs from the session's, and no kept state has this beginning");
     else
-        snprintf(how, sizeof how, "token %u differs, %u tokens back; %u can be undone, and no kept state lies before it",
-                 same + 1, s->length - same, sequence_rewindable(s));
+        snprintf(how, sizeof how,
+                 "token %u differs, %u tokens back; %u can be undone, and no kept state lies before it", same + 1,
+                 s->length - same, sequence_rewindable(s));
     sequence_reset(s);
     session->has_logits = false;
     say(reuse, 0, how);

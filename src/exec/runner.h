@@ -12,10 +12,10 @@
 enum exec_mode { EXEC_GRAPH, EXEC_EAGER };
 
 struct runner {
-    struct team *team;              /* borrowed */
-    const struct kernels *kernels;  /* borrowed */
+    struct team *team;             /* borrowed */
+    const struct kernels *kernels; /* borrowed */
     enum exec_mode mode;
-    char *progress;                 /* [nodes_max] counters, see runner.c */
+    char *progress; /* [nodes_max] counters, see runner.c */
     size_t progress_stride;
     char *workspace, *scratch;
     size_t scratch_bytes;

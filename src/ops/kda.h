@@ -13,11 +13,11 @@
 struct kda_op {
     uint32_t layer; /* among the KDA layers: which state of the sequence */
     uint32_t n_heads, head_dim, taps;
-    struct buffer q, k, v;      /* [rows][H K] before the convolution */
-    struct buffer f;            /* [rows][H K] f_b(f_a x) */
-    struct buffer b;            /* [rows][H] before the sigmoid */
-    struct buffer g;            /* [rows][H K] output gate before the sigmoid */
-    struct buffer out;          /* [rows][H K] */
+    struct buffer q, k, v;                 /* [rows][H K] before the convolution */
+    struct buffer f;                       /* [rows][H K] f_b(f_a x) */
+    struct buffer b;                       /* [rows][H] before the sigmoid */
+    struct buffer g;                       /* [rows][H K] output gate before the sigmoid */
+    struct buffer out;                     /* [rows][H K] */
     const float *conv_q, *conv_k, *conv_v; /* [taps][H K] */
     const float *rate, *dt_bias, *o_norm;  /* [H], [H K], [K] */
     bool bounded_decay;

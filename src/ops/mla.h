@@ -20,20 +20,20 @@ struct mla_op {
     uint32_t n_heads, q_lora_rank, latent, nope, rope, v_dim;
     float latent_eps;
     const float *q_a_norm, *kv_a_norm;
-    struct matrix kv_b_proj;   /* [H (nope + V)][latent] */
-    struct buffer q_a;         /* [rows][q_lora], normed in place; unused without q_lora_rank */
-    struct buffer kv_a;        /* [rows][latent + rope] */
-    struct buffer q;           /* [rows][H (nope + rope)] */
-    struct buffer absorbed;    /* [rows][H (latent + rope)] */
-    struct buffer context;     /* [rows][H latent] */
-    struct buffer g;           /* [rows][H V] output gate before the sigmoid */
-    struct buffer out;         /* [rows][H V] */
+    struct matrix kv_b_proj; /* [H (nope + V)][latent] */
+    struct buffer q_a;       /* [rows][q_lora], normed in place; unused without q_lora_rank */
+    struct buffer kv_a;      /* [rows][latent + rope] */
+    struct buffer q;         /* [rows][H (nope + rope)] */
+    struct buffer absorbed;  /* [rows][H (latent + rope)] */
+    struct buffer context;   /* [rows][H latent] */
+    struct buffer g;         /* [rows][H V] output gate before the sigmoid */
+    struct buffer out;       /* [rows][H V] */
     bool output_gate;
-    uint32_t cache;            /* resource of latents and index keys */
-    bool sparse;               /* attend to the selected positions only */
+    uint32_t cache; /* resource of latents and index keys */
+    bool sparse;    /* attend to the selected positions only */
     uint32_t topk;
-    struct buffer selected;    /* [rows][topk] positions, ascending */
-    struct buffer n_selected;  /* [rows][1] */
+    struct buffer selected;   /* [rows][topk] positions, ascending */
+    struct buffer n_selected; /* [rows][1] */
 };
 
 void op_mla_latents(struct plan *plan, const struct mla_op *op);

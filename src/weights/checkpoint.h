@@ -19,10 +19,10 @@ enum { TENSOR_RANK_MAX = 4 };
 enum stored { STORED_F32, STORED_BF16, STORED_F16, STORED_U8, STORED_OTHER };
 
 struct tensor {
-    const char *name;  /* canonical; borrowed from the checkpoint */
-    const char *file;  /* the shard's file name, for messages */
-    const char *dtype; /* the header's word for the element type, for messages */
-    const void *data;  /* in the mapping; aligned to the element type (a misaligned file is refused) */
+    const char *name;                /* canonical; borrowed from the checkpoint */
+    const char *file;                /* the shard's file name, for messages */
+    const char *dtype;               /* the header's word for the element type, for messages */
+    const void *data;                /* in the mapping; aligned to the element type (a misaligned file is refused) */
     uint64_t shape[TENSOR_RANK_MAX]; /* the first axes, should there be more */
     uint64_t bytes;
     uint32_t rank; /* may exceed TENSOR_RANK_MAX; nothing the model binds does */

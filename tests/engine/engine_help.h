@@ -34,7 +34,7 @@ struct record {
     size_t text_bytes, released_bytes;
     day0_finish finish;
     uint32_t n_finishes;
-    uint32_t stop_after; /* on_token asks to stop after so many; 0: never */
+    uint32_t stop_after;   /* on_token asks to stop after so many; 0: never */
     day0_session *cancels; /* on_token cancels this session */
 };
 

@@ -345,7 +345,8 @@ static void files_of_other_models_and_numerics(void **state)
     generate(engine, session, few, 5, NULL, NULL);
     must(day0_session_save(session, path, &error), &error);
     bool recompute = true;
-    assert_refused(day0_session_load(session, f->path, &recompute, &error), DAY0_ARGUMENT, &error, "another checkpoint");
+    assert_refused(day0_session_load(session, f->path, &recompute, &error), DAY0_ARGUMENT, &error,
+                   "another checkpoint");
     day0_engine_close(engine);
     assert_load_refused(f, path, "another checkpoint");
     assert_untouched(f, "after another model's file");

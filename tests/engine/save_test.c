@@ -118,7 +118,8 @@ static void write_packed(const char *path, struct session_header h, const void *
 }
 
 /* The same content as a snapshot and as a file, both refused; the session is as before. */
-static void assert_forged(struct fixture *f, struct session_header h, const char *payload, size_t bytes, const char *part)
+static void assert_forged(struct fixture *f, struct session_header h, const char *payload, size_t bytes,
+                          const char *part)
 {
     day0_error error;
     bool recompute;
@@ -227,11 +228,22 @@ static void forged_frames_are_refused(void **state)
         assert_false(ZSTD_isError(second));
         n = second;
         switch (i % 5) {
-        case 0: n = rng_below(&rng, n); break;                                    /* cut */
-        case 1: packed[n++] = (char)rng_below(&rng, 256); break;                  /* something after it */
-        case 2: memcpy(packed + n, packed, n); n *= 2; break;                     /* twice */
-        case 3: for (size_t k = 0; k < n; k++) packed[k] = (char)rng_below(&rng, 256); break;
-        default: packed[rng_below(&rng, 30)] ^= (char)(1 + rng_below(&rng, 255)); /* another frame header */
+        case 0:
+            n = rng_below(&rng, n);
+            break; /* cut */
+        case 1:
+            packed[n++] = (char)rng_below(&rng, 256);
+            break; /* something after it */
+        case 2:
+            memcpy(packed + n, packed, n);
+            n *= 2;
+            break; /* twice */
+        case 3:
+            for (size_t k = 0; k < n; k++)
+                packed[k] = (char)rng_below(&rng, 256);
+            break;
+        default:
+            packed[rng_below(&rng, 30)] ^= (char)(1 + rng_below(&rng, 255)); /* another frame header */
         }
         write_file(f->path, good, packed, n);
         day0_status status = day0_session_load(f->session, f->path, &recompute, &error);
@@ -285,7 +297,8 @@ static void save_for_ever(struct fixture *f, uint32_t number, int tell)
     day0_error error;
     for (;; number++) {
         if (day0_session_set_note(f->session, &number, sizeof number, &error) != DAY0_OK ||
-            day0_session_save(f->session, f->path, &error) != DAY0_OK || write(tell, &number, sizeof number) != sizeof number)
+            day0_session_save(f->session, f->path, &error) != DAY0_OK ||
+            write(tell, &number, sizeof number) != sizeof number)
             _exit(1);
     }
 }
@@ -387,8 +400,8 @@ static void refused_saves_leave_the_old_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forged_sessions_are_refused), cmocka_unit_test(forged_frames_are_refused),
-        cmocka_unit_test(forged_states_do_no_harm),    cmocka_unit_test(a_killed_save_loses_nothing),
+        cmocka_unit_test(forged_sessions_are_refused),      cmocka_unit_test(forged_frames_are_refused),
+        cmocka_unit_test(forged_states_do_no_harm),         cmocka_unit_test(a_killed_save_loses_nothing),
         cmocka_unit_test(refused_saves_leave_the_old_file),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);

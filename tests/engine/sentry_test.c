@@ -26,7 +26,8 @@ static void poison(const char *directory, const char *tensor, size_t first, size
     if (!at)
         fail_msg("there is no tensor %s", tensor);
     at = strstr(at, "\"data_offsets\":[") + strlen("\"data_offsets\":[");
-    assert_int_equal(fseek(file, (long)(sizeof header_bytes + header_bytes + strtoul(at, NULL, 10) + 2 * first), SEEK_SET), 0);
+    assert_int_equal(
+        fseek(file, (long)(sizeof header_bytes + header_bytes + strtoul(at, NULL, 10) + 2 * first), SEEK_SET), 0);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
     assert_int_equal(fclose(file), 0);

@@ -22,9 +22,12 @@ enum { CONTEXT = 100, TEXT = 20 };
 
 static const char config[] =
     "{\"architectures\":[\"KimiLinearForCausalLM\"],\"vocab_size\":32,\"hidden_size\":16,\"num_hidden_layers\":2,"
-    "\"intermediate_size\":16,\"hidden_act\":\"silu\",\"num_attention_heads\":1,\"kv_lora_rank\":16,\"qk_nope_head_dim\":8,"
-    "\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"mla_use_nope\":true,\"q_lora_rank\":16,\"dsa_config\":{\"index_n_heads\":1,"
-    "\"index_head_dim\":32,\"index_topk\":8,\"dsa_layers\":[2]},\"linear_attn_config\":{\"num_heads\":1,\"head_dim\":16,"
+    "\"intermediate_size\":16,\"hidden_act\":\"silu\",\"num_attention_heads\":1,\"kv_lora_rank\":16,\"qk_nope_head_"
+    "dim\":8,"
+    "\"qk_rope_head_dim\":4,\"v_head_dim\":8,\"mla_use_nope\":true,\"q_lora_rank\":16,\"dsa_config\":{\"index_n_"
+    "heads\":1,"
+    "\"index_head_dim\":32,\"index_topk\":8,\"dsa_layers\":[2]},\"linear_attn_config\":{\"num_heads\":1,\"head_dim\":"
+    "16,"
     "\"short_conv_kernel_size\":4,\"kda_layers\":[1],\"full_attn_layers\":[2]}}";
 
 static day0_session *session; /* whose text is 0 1 2 ... before every input */

@@ -78,7 +78,8 @@ static void compare_selected(const struct golden *g, const struct answers *a)
         if ((uint32_t)atoi(strchr(line, ' ')) < g->n_tokens)
             fprintf(out, "%s\n", line);
     fclose(out);
-    struct answers want = {.logits = a->logits, .n_logits = a->n_logits, .selected = kept, .selected_bytes = kept_bytes};
+    struct answers want = {
+        .logits = a->logits, .n_logits = a->n_logits, .selected = kept, .selected_bytes = kept_bytes};
     assert_same_bits(a, &want, "selections against float64");
     free(kept);
     free(text);

@@ -78,8 +78,8 @@ static void alone_and_among_others(void **state)
     static float alone[LENGTH * VOCABULARY], among[LENGTH * VOCABULARY];
     synth_tokens(tokens, LENGTH, VOCABULARY, 12);
     for (int way = 0; way < 4; way++) {
-        struct model *model = open_batch(way % 2 ? DTYPE_BF16 : DTYPE_F32, way < 2 ? EXEC_GRAPH : EXEC_EAGER,
-                                         (unsigned)way % 3 + 1);
+        struct model *model =
+            open_batch(way % 2 ? DTYPE_BF16 : DTYPE_F32, way < 2 ? EXEC_GRAPH : EXEC_EAGER, (unsigned)way % 3 + 1);
         feed_among(model, tokens, 0, 1, alone);
         for (size_t o = 0; o < sizeof others / sizeof *others; o++)
             for (uint64_t seed = 0; seed < 3; seed++) {
