@@ -16,8 +16,10 @@
 /* A state that a text with the same beginning can go on from: the state after `sequence.length` tokens. */
 struct kept_state {
     struct sequence sequence;
-    int32_t *tokens;    /* [context_max] */
-    float *logits;      /* [vocabulary] after the last token */
+    int32_t *tokens; /* [context_max] */
+    float *logits;   /* [vocabulary] after the last token, if has_logits */
+    bool has_logits;
+    uint32_t before;    /* length of the deepest other kept state that is a beginning of this one; 0: none */
     uint64_t last_used; /* the engine's clock; 0: empty */
 };
 
@@ -39,7 +41,7 @@ struct day0_session {
     struct sequence sequence;
     int32_t *tokens; /* [context_max] the text */
     uint32_t n_tokens;
-    bool has_logits; /* `logits` belong to the token at sequence.length - 1 */
+    bool has_logits;          /* `logits` belong to the token at sequence.length - 1 */
     float *logits, *adjusted; /* [vocabulary] raw, and with penalties */
     uint32_t *counts;         /* [vocabulary] how often each token was generated */
     uint64_t n_computed;
@@ -52,7 +54,8 @@ struct day0_session {
     struct byte_buffer text; /* released with the current token */
     bool text_over;          /* a stop string appeared: no text follows it */
     uint32_t n_prompt, n_generated;
-    char *note; /* the caller's, carried by files */
+    uint32_t last_kept; /* of the current prompt: where its state was reused or kept last */
+    char *note;         /* the caller's, carried by files */
     size_t note_bytes;
 };
 
@@ -69,10 +72,10 @@ struct day0_engine {
     struct kept_state *kept;          /* [checkpoints_max] */
     uint64_t clock;
     /* Of one step. */
-    struct model_span *spans;      /* [sessions_max] */
-    day0_session **span_sessions;  /* [sessions_max] */
-    uint32_t *bad_layers;          /* [sessions_max] */
-    float *step_logits;            /* [sessions_max][vocabulary] */
+    struct model_span *spans;     /* [sessions_max] */
+    day0_session **span_sessions; /* [sessions_max] */
+    uint32_t *bad_layers;         /* [sessions_max] */
+    float *step_logits;           /* [sessions_max][vocabulary] */
 };
 
 /* The internal error in the public one. Gives the status back. */
@@ -84,11 +87,13 @@ void session_forget(day0_session *session);
 /* reuse.c: kept states. */
 NEEDS_CHECK enum status reuse_open(day0_engine *engine, struct error *err);
 void reuse_close(day0_engine *engine);
-/* Keeps the session's state, in place of the one that was not used for longest; does nothing if it is kept already. */
+/* Keeps the session's state, in place of the one that is missed least; does nothing if it is kept already. */
 void reuse_keep(day0_session *session);
+/* Keeps the state of a prompt that is under way, now and then. */
+void reuse_keep_piece(day0_session *session);
 /* Makes the session's state the deepest one known of `tokens`; says what it did. */
 void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens, day0_reuse *reuse);
-/* Frees cache pages by forgetting the state not used for longest; false if there is none. */
+/* Frees cache pages by forgetting the state that is missed least; false if there is none. */
 bool reuse_forget_one(day0_engine *engine);
 
 /* scheduler.c */

@@ -47,13 +47,14 @@ struct binder {
     struct arena *arena;          /* takes the vectors */
     uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
-    /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and gives a
-     * matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the sizes of the indexers. */
+    /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and
+     * gives a matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the
+     * sizes of the indexers. */
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;
-    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears of each
-     * tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
+    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears
+     * of each tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
     bool dry;
     void (*found)(void *context, const struct tensor *tensor);
     void *found_context;
@@ -75,8 +76,8 @@ NEEDS_CHECK enum status bind_matrix(struct binder *binder, const char *name, uin
                                     struct matrix *out, struct error *err);
 
 /* As bind_matrix, but never packed. */
-NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows,
-                                          uint32_t columns, struct matrix *out, struct error *err);
+NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
+                                          struct matrix *out, struct error *err);
 
 /* `n` values along one axis; other axes have length 1. */
 NEEDS_CHECK enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
@@ -87,8 +88,8 @@ NEEDS_CHECK enum status bind_rates(struct binder *binder, const char *name, uint
                                    struct error *err);
 
 /* A depthwise convolution [channels][1][taps] or [channels][taps], turned to [taps][channels]. */
-NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels,
-                                         uint32_t taps, const float **out, struct error *err);
+NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps,
+                                         const float **out, struct error *err);
 
 /* out[i] = query[i] * norm[i], n values each: NAME_proj.weight and NAME_norm.weight, also spelled
  * NAME.proj_weight and NAME.norm_weight. */

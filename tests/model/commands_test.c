@@ -1,4 +1,5 @@
-/* The command line as a user meets it: every example of every --help, wrong calls, missing and unwritable files, Ctrl-C.
+/* The command line as a user meets it: every example of every --help, wrong calls, missing and unwritable files,
+ * Ctrl-C.
  *
  * Commands run under sh in a fresh folder, `day0` on their PATH; afterwards the folder shows what was left behind. */
 #include <dirent.h>
@@ -353,7 +354,8 @@ static void answers(void **state)
 
 /* ---- Ctrl-C ---- */
 
-/* A model that babbles: random weights behind the bundled tokenizer, so that characters come in halves and the end never. */
+/* A model that babbles: random weights behind the bundled tokenizer, so that characters come in halves and the end
+ * never. */
 static struct synth_directory write_babbler(void)
 {
     char command[3 * PATH_MAX];
