@@ -22,14 +22,14 @@ enum {
 
 static const char sample_question[] = "What is a hacker?";
 
-static const char help[] =
-    "usage: day0 run [-m DIR] [-p TEXT | -f FILE] [-n N] [options]\n"
-    "Answers one question, or with --raw continues a text. Text comes from -p, -f or a pipe; without any, a sample question\n"
-    "is answered. Ctrl-C stops.\n"
-    "\n"
-    "  -p, --prompt TEXT     the question\n"
-    "  -f, --file FILE       read it from a file; - is standard input\n"
-    "      --raw             no chat format: continue the text as it is\n";
+static const char help[] = "usage: day0 run [-m DIR] [-p TEXT | -f FILE] [-n N] [options]\n"
+                           "Answers one question, or with --raw continues a text. Text comes from -p, -f or a pipe; "
+                           "without any, a sample question\n"
+                           "is answered. Ctrl-C stops.\n"
+                           "\n"
+                           "  -p, --prompt TEXT     the question\n"
+                           "  -f, --file FILE       read it from a file; - is standard input\n"
+                           "      --raw             no chat format: continue the text as it is\n";
 
 static const char examples[] = "\nExamples:\n"
                                "  day0 run\n"
@@ -83,7 +83,8 @@ static day0_status chat_prompt(const day0_engine *engine, const char *text, size
         *error = (day0_error){DAY0_FORMAT, "the question is not UTF-8 text; with --raw any bytes can be continued"};
         return DAY0_FORMAT;
     }
-    json_t *request = json_pack("{s:[{s:s,s:o}],s:b}", "messages", "role", "user", "content", content, "thinking", think);
+    json_t *request =
+        json_pack("{s:[{s:s,s:o}],s:b}", "messages", "role", "user", "content", content, "thinking", think);
     char *json = request ? json_dumps(request, JSON_COMPACT) : NULL;
     day0_status status = DAY0_MEMORY;
     if (json)

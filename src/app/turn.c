@@ -145,8 +145,9 @@ static day0_status run_steps(day0_session *session, day0_engine *engine, const s
     return status;
 }
 
-day0_status turn_run(day0_session *session, day0_engine *engine, const day0_tokens *prompt, const struct app_flags *flags,
-                     const day0_sampling *sampling, bool raw, struct turn *turn, day0_error *error)
+day0_status turn_run(day0_session *session, day0_engine *engine, const day0_tokens *prompt,
+                     const struct app_flags *flags, const day0_sampling *sampling, bool raw, struct turn *turn,
+                     day0_error *error)
 {
     struct printer p = {.colors = isatty(STDOUT_FILENO) != 0, .at_line_start = true, .engine = engine};
     day0_generation generation = day0_generation_default(engine);

@@ -125,7 +125,8 @@ static void tighten_cgroups(uint64_t *bytes, char why[MACHINE_LIMIT_BYTES])
             continue;
         for (;;) {
             char folder[PATH_BYTES_MAX];
-            snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", strcmp(path, "/") == 0 ? "" : path);
+            snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory",
+                     strcmp(path, "/") == 0 ? "" : path);
             if (v2)
                 tighten_cgroup(bytes, why, folder, "memory.max", "memory.current");
             else

@@ -102,7 +102,8 @@ static unsigned count_cores(void)
         if (allowed && hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0) {
             int n = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
             for (int i = 0; i < n; i++)
-                cores += hwloc_bitmap_intersects(hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, i)->cpuset, allowed) != 0;
+                cores +=
+                    hwloc_bitmap_intersects(hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, i)->cpuset, allowed) != 0;
         }
         hwloc_bitmap_free(allowed);
     }
@@ -127,8 +128,8 @@ enum status team_open(struct team **out, unsigned n_threads, struct error *err)
         team->workers[i] = (struct worker){team, i};
         int failed = pthread_create(&team->threads[i], NULL, worker_main, &team->workers[i]);
         if (failed)
-            status = error_set(err, STATUS_MEMORY, "cannot start thread %u of %u: %s; lower --threads", i + 1, n_threads,
-                               strerror(failed));
+            status = error_set(err, STATUS_MEMORY, "cannot start thread %u of %u: %s; lower --threads", i + 1,
+                               n_threads, strerror(failed));
         else
             team->n_started = i;
     }
