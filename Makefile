@@ -45,7 +45,8 @@ engine_tests := $(call suite,engine,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
 tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_tests)
-run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
+run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) \
+	sh tools/run_tests.sh
 
 .PHONY: all day0 help tests check check-slow check-kernels check-bare check-install install uninstall lint fmt fuzz \
 	clean

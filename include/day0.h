@@ -1,8 +1,8 @@
 /* day0: runs Kimi Linear, Kimi K3 and Kimi K3.1 checkpoints. The public interface; link with -lday0 (pkg-config day0).
  *
- * An engine is a loaded model with its caches. A session is one text that grows: its tokens, and what the model remembers
- * of them. Work is submitted to sessions and done in steps, each of which mixes pieces of prompts with single tokens of the
- * sessions that are generating:
+ * An engine is a loaded model with its caches. A session is one text that grows: its tokens, and what the model
+ * remembers of them. Work is submitted to sessions and done in steps, each of which mixes pieces of prompts with
+ * single tokens of the sessions that are generating:
  *
  *     day0_options options = day0_options_default();
  *     day0_engine_open(&engine, &options, &error);
@@ -12,9 +12,11 @@
  *
  * Threads   one thread at a time may call into an engine and its sessions; callbacks run on that thread and may call
  *           day0_session_cancel and the read-only functions, nothing else.
- * Errors    functions that can fail return a day0_status and fill *error (may be NULL) with one sentence that says what was
+ * Errors    functions that can fail return a day0_status and fill *error (may be NULL) with one sentence that says
+ * what was
  *           wanted, what was found and what to do. A failed call changes nothing unless it says so.
- * Results   a session's results do not depend on what other sessions do, on threads, or on how its prompt is cut: the same
+ * Results   a session's results do not depend on what other sessions do, on threads, or on how its prompt is cut: the
+ * same
  *           bits always. */
 #ifndef DAY0_H
 #define DAY0_H
@@ -77,8 +79,9 @@ typedef struct day0_options {
 
 DAY0_API day0_options day0_options_default(void);
 
-/* Opens the model. The memory plan is checked against the budget before anything is reserved: what does not fit is refused
- * with the plan and what would fit. Owns everything until day0_engine_close, which accepts NULL and closes the sessions too. */
+/* Opens the model. The memory plan is checked against the budget before anything is reserved: what does not fit is
+ * refused with the plan and what would fit. Owns everything until day0_engine_close, which accepts NULL and closes
+ * the sessions too. */
 DAY0_API DAY0_CHECKED day0_status day0_engine_open(day0_engine **out, const day0_options *options, day0_error *error);
 DAY0_API void day0_engine_close(day0_engine *engine);
 
@@ -119,8 +122,8 @@ DAY0_API DAY0_CHECKED day0_status day0_tokenize(const day0_engine *engine, const
 DAY0_API DAY0_CHECKED day0_status day0_detokenize(const day0_engine *engine, const int32_t *ids, size_t n, char **text,
                                                   size_t *bytes, day0_error *error);
 
-/* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the ids of
- * the prompt, in the model's own format. */
+/* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the
+ * ids of the prompt, in the model's own format. */
 DAY0_API DAY0_CHECKED day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes,
                                                    day0_tokens *out, day0_error *error);
 
@@ -165,8 +168,7 @@ typedef struct day0_sampling {
     uint32_t top_k;    /* 0: all */
     float top_p;       /* 1: all */
     float min_p;       /* 0: all */
-    float
-        repetition_penalty; /* of every token in the text: positive logits divided by it, negative multiplied; 1: none */
+    float repetition_penalty; /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
     float presence_penalty;  /* subtracted from tokens already generated; 0: none */
     float frequency_penalty; /* subtracted once for each time a token was generated; 0: none */
     uint64_t seed;           /* the same seed, text and settings give the same tokens */
@@ -238,10 +240,10 @@ typedef struct day0_reuse {
     char reason[256]; /* a sentence that says what was reused, or why nothing was */
 } day0_reuse;
 
-/* Makes the session's text `tokens` and generates after it. What the engine still knows of the text's beginning is reused:
- * the session's own state, undone by some tokens if need be, or a kept state of any session; the deepest that is not newer
- * than the first token that differs. Work that is under way is cancelled first. Copies what it is given, but for the
- * callbacks' context. `generation` NULL: the prompt alone. `reuse` may be NULL. */
+/* Makes the session's text `tokens` and generates after it. What the engine still knows of the text's beginning is
+ * reused: the session's own state, undone by some tokens if need be, or a kept state of any session; the deepest that
+ * is not newer than the first token that differs. Work that is under way is cancelled first. Copies what it is given,
+ * but for the callbacks' context. `generation` NULL: the prompt alone. `reuse` may be NULL. */
 DAY0_API DAY0_CHECKED day0_status day0_session_submit(day0_session *session, const int32_t *tokens, size_t n_tokens,
                                                       const day0_generation *generation, day0_reuse *reuse,
                                                       day0_error *error);
@@ -267,20 +269,21 @@ DAY0_API const float *day0_session_logits(const day0_session *session);
 DAY0_API DAY0_CHECKED day0_status day0_session_logprobs(const day0_session *session, const int32_t *tokens, size_t n,
                                                         float *out, day0_error *error);
 
-/* Takes the last `n` tokens of the text back. Up to 16 computed ones cost nothing; beyond that the text is shorter and what
- * the next submit finds no state for is computed again. */
+/* Takes the last `n` tokens of the text back. Up to 16 computed ones cost nothing; beyond that the text is shorter
+ * and what the next submit finds no state for is computed again. */
 DAY0_API DAY0_CHECKED day0_status day0_session_rewind(day0_session *session, size_t n, day0_error *error);
 
-/* The session's text and state as flat memory that the caller owns (free with free()), and back. Restoring needs an engine
- * of the same checkpoint and numerics. */
+/* The session's text and state as flat memory that the caller owns (free with free()), and back. Restoring needs an
+ * engine of the same checkpoint and numerics. */
 DAY0_API DAY0_CHECKED day0_status day0_session_snapshot(const day0_session *session, void **data, size_t *bytes,
                                                         day0_error *error);
 DAY0_API DAY0_CHECKED day0_status day0_session_restore(day0_session *session, const void *data, size_t bytes,
                                                        day0_error *error);
 
-/* The same in a file, compressed and checksummed; written under a temporary name and renamed, so that a file of that name is
- * always whole. A damaged file or one of another checkpoint is refused by name and the session stays as it was. The state of
- * other numerics cannot be used: then *recompute is true, the text is loaded, and the next submit computes it again. */
+/* The same in a file, compressed and checksummed; written under a temporary name and renamed, so that a file of that
+ * name is always whole. A damaged file or one of another checkpoint is refused by name and the session stays as it
+ * was. The state of other numerics cannot be used: then *recompute is true, the text is loaded, and the next submit
+ * computes it again. */
 DAY0_API DAY0_CHECKED day0_status day0_session_save(const day0_session *session, const char *path, day0_error *error);
 DAY0_API DAY0_CHECKED day0_status day0_session_load(day0_session *session, const char *path, bool *recompute,
                                                     day0_error *error);

@@ -94,7 +94,8 @@ static double total_weight(const struct candidate *candidates, size_t n)
     return total;
 }
 
-/* All tokens that could be drawn, with their weights; as far as a cut needs them, the best come first. *total is the weight of all. */
+/* All tokens that could be drawn, with their weights; as far as a cut needs them, the best come first. *total is the
+ * weight of all. */
 static size_t gather(struct sampler *sampler, const float *logits, float best, double *total)
 {
     const struct sampling *s = &sampler->sampling;

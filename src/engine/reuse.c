@@ -1,12 +1,13 @@
 /* States kept for reuse: where a later text with the same beginning goes on.
  *
- * Kept    at the end of every prompt and of every answer, so that a chat's next question, an edited one and an answer asked
- *         for again find their place; and every KEEP_TOKENS of a long prompt, where its pieces end anyway: cutting pieces at
- *         the borders of messages would cost more in small pieces (each reads the weights) than it spares in edits.
- * Evicted the state that is missed least: the tokens that must be computed again without it, from the deepest kept state
- *         before it, divided by the time since it was used. Old texts are thinned instead of forgotten from their beginning,
- *         which is where all later edits must start: with 16 states, tests/engine/chat_test.c computes 6,274 tokens of prompts
- *         in 100 turns; 7,239 if the state not used for longest is evicted; 5,313 are new. */
+ * Kept: at the end of every prompt and of every answer, so that a chat's next question, an edited one and an answer
+ * asked for again find their place; and every KEEP_TOKENS of a long prompt, where its pieces end anyway: cutting
+ * pieces at the borders of messages would cost more in small pieces (each reads the weights) than it spares in edits.
+ *
+ * Evicted: the state that is missed least, by the tokens that must be computed again without it, from the deepest kept
+ * state before it, divided by the time since it was used. Old texts are thinned instead of forgotten from their
+ * beginning, which is where all later edits must start: with 16 states, tests/engine/chat_test.c computes 6,274 tokens
+ * of prompts in 100 turns; 7,239 if the state not used for longest is evicted; 5,313 are new. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ static bool begins_with(const struct kept_state *kept, const int32_t *tokens, ui
     return kept->sequence.length >= n && memcmp(kept->tokens, tokens, n * sizeof *tokens) == 0;
 }
 
-/* The deepest kept state of at most `n_max` tokens that is a beginning of `tokens`, NULL if there is none. One of exactly
- * `n_exact` tokens must have logits. */
+/* The deepest kept state of at most `n_max` tokens that is a beginning of `tokens`, NULL if there is none. One of
+ * exactly `n_exact` tokens must have logits. */
 static struct kept_state *deepest(const day0_engine *engine, const int32_t *tokens, uint32_t n_max, uint32_t n_exact)
 {
     struct kept_state *found = NULL;

@@ -1,12 +1,12 @@
 /* Sessions as bytes: snapshots in memory and files on disk.
  *
  *     header (session_format.h, little-endian)
- *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, state (state/snapshot.h);
- *              in a file it is one zstd frame, in memory it stands as it is
+ *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, then the state
+ *              (state/snapshot.h); in a file it is one zstd frame, in memory it stands as it is
  *
- * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the session is
- * touched: magic, version, sizes, checksum, checkpoint, token ids, logits, and that the whole payload can be unpacked. A
- * file is therefore unpacked twice; only if it changes in between is the session left empty. */
+ * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the
+ * session is touched: magic, version, sizes, checksum, checkpoint, token ids, logits, and that the whole payload can
+ * be unpacked. A file is therefore unpacked twice; only if it changes in between is the session left empty. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -119,7 +119,8 @@ static enum status check_fit(const struct session_header *h, const day0_session 
 
 /* ---- from a payload into a session ---- */
 
-/* Where a payload comes from: `fill` gives its next bytes, `again` goes back to its start, `ends` fails if more follows. */
+/* Where a payload comes from: `fill` gives its next bytes, `again` goes back to its start, `ends` fails if more
+ * follows. */
 struct source {
     snapshot_part_fn *fill;
     enum status (*again)(void *context, struct error *err);

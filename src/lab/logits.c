@@ -1,4 +1,5 @@
-/* day0 logits: the model's raw answers for a list of token ids, in a file, for comparison with another implementation. */
+/* day0 logits: the model's raw answers for a list of token ids, in a file, for comparison with another
+ * implementation. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

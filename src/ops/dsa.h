@@ -1,9 +1,9 @@
 /* The Lightning Indexer: which cached positions a token attends to (DSA).
  *
- * Nodes: keys (norm, rounding, into the page), queries (rounding, head weights), scan (score, head weights and top-k in one
- * pass over the paged keys: no score leaves the core) and choose (the segments of a scan joined, positions sorted).
- * The chosen set is exact: the k best scores as float32 numbers, of equal scores the lower position. While the context
- * is not longer than k, everything is chosen and nothing is scanned; keys are written all the same. */
+ * Nodes: keys (norm, rounding, into the page), queries (rounding, head weights), scan (score, head weights and top-k
+ * in one pass over the paged keys: no score leaves the core) and choose (the segments of a scan joined, positions
+ * sorted). The chosen set is exact: the k best scores as float32 numbers, of equal scores the lower position. While
+ * the context is not longer than k, everything is chosen and nothing is scanned; keys are written all the same. */
 #ifndef DAY0_OPS_DSA_H
 #define DAY0_OPS_DSA_H
 

@@ -124,8 +124,8 @@ static void replay(const struct kernels *kernels, const struct sequence *sequenc
     }
 }
 
-/* Before tokens whose records will push older ones out: brings the base state up to the first record that stays. A span of
- * REWIND_TOKENS and more instead copies the state when all but those are through, see run_kda. */
+/* Before tokens whose records will push older ones out: brings the base state up to the first record that stays. A
+ * span of REWIND_TOKENS and more instead copies the state when all but those are through, see run_kda. */
 static void advance_base(const struct plan_context *context, const struct kda_op *op, const struct step_span *span,
                          uint32_t head)
 {

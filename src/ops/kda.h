@@ -1,8 +1,8 @@
 /* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head).
  *
- * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay and
- * write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go through in
- * order, a few at a time, so the result does not depend on how a prompt is cut. */
+ * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay
+ * and write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go
+ * through in order, a few at a time, so the result does not depend on how a prompt is cut. */
 #ifndef DAY0_OPS_KDA_H
 #define DAY0_OPS_KDA_H
 

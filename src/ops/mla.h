@@ -1,9 +1,9 @@
-/* Multi-head latent attention without positions, in its absorbed form: queries are carried into the latent space, attention
- * reads the cached latents directly, and its result is carried back per head. The same form serves prompts and single
- * tokens, so a prompt may be cut anywhere.
+/* Multi-head latent attention without positions, in its absorbed form: queries are carried into the latent space,
+ * attention reads the cached latents directly, and its result is carried back per head. The same form serves prompts
+ * and single tokens, so a prompt may be cut anywhere.
  *
- * The nodes, in order: latents (norms, and the cache row of each new token), absorb, attend, output (values and gate). The
- * projections between them are linear nodes of the model. */
+ * The nodes, in order: latents (norms, and the cache row of each new token), absorb, attend, output (values and
+ * gate). The projections between them are linear nodes of the model. */
 #ifndef DAY0_OPS_MLA_H
 #define DAY0_OPS_MLA_H
 

@@ -1,9 +1,9 @@
 /* The residual stream: embedding, sums of layer outputs, and Attention Residuals in two phases.
  *
- * Every sublayer input is a "slot": 2 l for the attention of layer l, 2 l + 1 for its FFN, 2 L for the output. With Attention
- * Residuals a slot's input is a softmax mixture over depth: of the closed blocks and of the running sum. Phase 1 scores a
- * block against the queries of all later slots once, when it closes; phase 2, at the slot, scores only the running sum and
- * mixes. Without Attention Residuals the input is the sum itself. */
+ * Every sublayer input is a "slot": 2 l for the attention of layer l, 2 l + 1 for its FFN, 2 L for the output. With
+ * Attention Residuals a slot's input is a softmax mixture over depth: of the closed blocks and of the running sum.
+ * Phase 1 scores a block against the queries of all later slots once, when it closes; phase 2, at the slot, scores
+ * only the running sum and mixes. Without Attention Residuals the input is the sum itself. */
 #ifndef DAY0_OPS_RESIDUAL_H
 #define DAY0_OPS_RESIDUAL_H
 

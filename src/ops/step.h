@@ -1,7 +1,7 @@
 /* The parameter block of a step: all that varies from one run of a plan to the next.
  *
- * A step is a ragged list of spans: some consecutive new tokens of one sequence each. Prompt pieces, decoded tokens and any
- * mixture of them are instances. Rows are the new tokens of all spans, one after the other. */
+ * A step is a ragged list of spans: some consecutive new tokens of one sequence each. Prompt pieces, decoded tokens
+ * and any mixture of them are instances. Rows are the new tokens of all spans, one after the other. */
 #ifndef DAY0_OPS_STEP_H
 #define DAY0_OPS_STEP_H
 

@@ -1,5 +1,5 @@
-/* A conversation of 100 turns in K3's format, in which earlier turns are edited and answers asked for again: every answer is
- * that of a cold run, and what was computed before is not computed again. */
+/* A conversation of 100 turns in K3's format, in which earlier turns are edited and answers asked for again: every
+ * answer is that of a cold run, and what was computed before is not computed again. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The engine around its sessions: refusals that change nothing, opening and closing, memory, the budget, reading ahead, and
- * that a step allocates nothing. */
+/* The engine around its sessions: refusals that change nothing, opening and closing, memory, the budget, reading
+ * ahead, and that a step allocates nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Sessions as snapshots and files: restored they go on with the same bits (law 5), and whatever else a file holds is refused
- * with a sentence and leaves the session as it was. */
+/* Sessions as snapshots and files: restored they go on with the same bits (law 5), and whatever else a file holds is
+ * refused with a sentence and leaves the session as it was. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -256,7 +256,8 @@ static void forged_frames_are_refused(void **state)
     assert_untouched(f);
 }
 
-/* A state of nonsense is a state: what is computed from it may be anything, or fails with a sentence; nothing crashes. */
+/* A state of nonsense is a state: what is computed from it may be anything, or fails with a sentence; nothing
+ * crashes. */
 static void forged_states_do_no_harm(void **state)
 {
     struct fixture *f = *state;
@@ -343,8 +344,8 @@ static void a_killed_save_loses_nothing(void **state)
 
 /* ---- the system refuses ---- */
 
-/* In a child of its own: with a limit on file sizes, or as another user; exits 0 if the save is refused by name and with
- * `part`, and works once the reason is gone. */
+/* In a child of its own: with a limit on file sizes, or as another user; exits 0 if the save is refused by name and
+ * with `part`, and works once the reason is gone. */
 static int refused_in_child(struct fixture *f, bool limited, const char *part)
 {
     pid_t child = fork();

@@ -1,4 +1,5 @@
-/* A NaN or infinity ends its session alone: a sentence names the layer, neighbours do not notice, nothing of it is kept. */
+/* A NaN or infinity ends its session alone: a sentence names the layer, neighbours do not notice, nothing of it is
+ * kept. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

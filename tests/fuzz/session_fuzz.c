@@ -1,6 +1,7 @@
-/* Sessions: `m` and then a snapshot, `f` and then a session file (header and zstd frame). What only says whose it is, how long
- * it is and that it is whole (checkpoint, numerics, sizes, checksum) is put right, so that the content counts; behind `M` and
- * `F` it stays as it is. A session is refused with a sentence and as it was, or goes on, whatever state it has. */
+/* Sessions: `m` and then a snapshot, `f` and then a session file (header and zstd frame). What only says whose it is,
+ * how long it is and that it is whole (checkpoint, numerics, sizes, checksum) is put right, so that the content
+ * counts; behind `M` and `F` it stays as it is. A session is refused with a sentence and as it was, or goes on,
+ * whatever state it has. */
 #include <dirent.h>
 #include <math.h>
 #include <stdint.h>

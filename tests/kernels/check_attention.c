@@ -1,9 +1,6 @@
 #include "check.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/check.h"
 
 struct shape {
     size_t n_heads, n_rows, width, latent;

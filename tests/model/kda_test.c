@@ -1,5 +1,5 @@
-/* Kinds of faults that KDA invites: gates at their bounds, short prompts and tails, leaks from later tokens, and the two
- * forms of the decay. */
+/* Kinds of faults that KDA invites: gates at their bounds, short prompts and tails, leaks from later tokens, and the
+ * two forms of the decay. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

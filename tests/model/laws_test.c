@@ -1,5 +1,5 @@
-/* The laws of docs/ARCHITECTURE.md that hold bit for bit: what else is in a step, how a prompt is cut, how many threads and in
- * which way a plan runs change nothing; a selection is exact; a step allocates nothing. */
+/* The laws of docs/ARCHITECTURE.md that hold bit for bit: what else is in a step, how a prompt is cut, how many
+ * threads and in which way a plan runs change nothing; a selection is exact; a step allocates nothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,8 +254,8 @@ static void step_or_fail(struct model *model, struct sequence *sequence, const i
         fail_msg("%s", err.text);
 }
 
-/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early, and
- * undoes them; and undoes and feeds again some of the text itself. */
+/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early,
+ * and undoes them; and undoes and feeds again some of the text itself. */
 static void feed_with_detours(struct model *model, const struct golden *g, uint64_t seed, float *logits)
 {
     struct sequence sequence;

@@ -35,7 +35,8 @@ static struct model_span watched_span(struct sequence *sequence, const int32_t *
                   : (struct model_span){sequence, tokens + PROMPT + i - 1, 1, 0};
 }
 
-/* Feeds the watched sequence among `n_others`, which come and go with prompts, single tokens, with and without logits. */
+/* Feeds the watched sequence among `n_others`, which come and go with prompts, single tokens, with and without
+ * logits. */
 static void feed_among(struct model *model, const int32_t *tokens, uint32_t n_others, uint64_t seed, float *logits)
 {
     struct sequence sequences[OTHERS_MAX + 1];

@@ -79,7 +79,8 @@ static void open_sequence(struct sequence *sequence, struct pages *pages)
     must(sequence_init(sequence, &layout, pages, CONTEXT, &err));
 }
 
-/* As a step does: makes room, writes what each new position keeps, goes on. The value of a position is `tag` + position. */
+/* As a step does: makes room, writes what each new position keeps, goes on. The value of a position is `tag` +
+ * position. */
 static void append(struct sequence *s, uint32_t n, uint32_t tag)
 {
     must(sequence_reserve(s, n, &err));

@@ -1,5 +1,5 @@
-/* Tiny models of each architecture, tensor by tensor, for the tests of the binding. build() fills `writer` and `config`;
- * every value is known from its tensor's place in the list (value_of). */
+/* Tiny models of each architecture, tensor by tensor, for the tests of the binding. build() fills `writer` and
+ * `config`; every value is known from its tensor's place in the list (value_of). */
 #ifndef DAY0_TESTS_UNIT_TINY_MODEL_H
 #define DAY0_TESTS_UNIT_TINY_MODEL_H
 
