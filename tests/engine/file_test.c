@@ -338,7 +338,7 @@ static void files_of_other_models_and_numerics(void **state)
     day0_error error;
     temporary_path(path, sizeof path, "other");
     day0_options options = f->options;
-    options.model = GOLDEN_ROOT "/k31-s1";
+    options.model = "tests/golden/model/k31-s1";
     day0_engine *engine = engine_or_fail(&options);
     day0_session *session = session_or_fail(engine);
     int32_t few[] = {1, 2, 3, 4, 5};
