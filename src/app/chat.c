@@ -45,8 +45,8 @@ static const char examples[] = "\nExamples:\n"
 
 struct chat {
     struct app_flags flags;
-    const char *load;
-    char *system; /* malloc'd or NULL */
+    const char *load, *first_system; /* as the flags say, or NULL */
+    char *system;                    /* of the conversation: malloc'd, or NULL */
     day0_engine *engine;
     day0_session *session;
     day0_sampling sampling;
@@ -367,7 +367,9 @@ static int talk(struct chat *c)
     c->messages = json_array();
     if (status == DAY0_OK) {
         c->sampling = app_flags_sampling(&c->flags, c->engine);
-        good = begin_anew(c, c->system) && (!c->load || load(c, c->load));
+        good = begin_anew(c, c->first_system);
+        take_system(c);
+        good = good && (!c->load || load(c, c->load));
         if (good && c->terminal)
             fprintf(stderr, "%s. /help says more.\n", day0_engine_description(c->engine));
         if (good)
@@ -375,6 +377,7 @@ static int talk(struct chat *c)
     }
     json_decref(c->messages);
     free(c->last.message);
+    free(c->system);
     day0_engine_close(c->engine);
     if (status != DAY0_OK)
         return app_fail("chat", &error, LAB_FAILED);
@@ -385,8 +388,7 @@ static day0_status take_option(struct chat *c, int option, const char *value, da
 {
     switch (option) {
     case FLAG_SYSTEM:
-        free(c->system);
-        c->system = strdup(value);
+        c->first_system = value;
         return DAY0_OK;
     case FLAG_LOAD:
         c->load = value;
@@ -419,7 +421,5 @@ int app_chat(int argc, char **argv)
         error = (day0_error){DAY0_ARGUMENT, "questions are typed or piped in, not given as arguments; see --help"};
         return app_fail("chat", &error, LAB_USAGE);
     }
-    int status = talk(&c);
-    free(c.system);
-    return status;
+    return talk(&c);
 }
