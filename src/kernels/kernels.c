@@ -5,6 +5,7 @@
 
 #define TIER_avx2 TIER_AVX2
 #define TIER_avx512 TIER_AVX512
+#define TIER_avx512fp16 TIER_AVX512FP16
 #define TIER_neon TIER_NEON
 
 #define TAKE(name, tier)                                                                                               \

@@ -157,7 +157,7 @@ void assert_same_bits(const struct answers *got, const struct answers *want, con
 
 size_t machine_tiers(const char **names, size_t max)
 {
-    static const char *const all[] = {"ref", "avx2", "avx512", "neon"};
+    static const char *const all[] = {"ref", "avx2", "avx512", "avx512fp16", "neon"};
     static bool said;
     size_t n = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
