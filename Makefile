@@ -42,12 +42,14 @@ suite = $(patsubst %.c,$(OUT)/%,$(wildcard tests/$(1)/*_$(2).c))
 helpers = $(patsubst %.c,$(OUT)/%.o,$(filter-out %_test.c %_fuzz.c,$(wildcard tests/$(1)/*.c)))
 unit_tests := $(call suite,unit,test)
 model_tests := $(call suite,model,test)
+engine_tests := $(call suite,engine,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
-tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests)
-run_tests := DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
+tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_tests)
+run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
 
-.PHONY: all day0 help tests check check-slow check-kernels check-bare lint fmt fuzz clean
+.PHONY: all day0 help tests check check-slow check-kernels check-bare check-install install uninstall lint fmt fuzz \
+	clean
 all: day0
 
 help:
@@ -57,17 +59,60 @@ help:
 #: make check           builds and runs every test; ends with N passed, N failed, N skipped
 #: make check-slow      the same at length, with more seeds, and NEON and an old CPU in emulation
 #: make check-kernels   the kernel test alone: K=<part of a name> SEED=<n> CPU=<tier> BENCH=1 QUICK=1
-#: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint
+#: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint|install
+#: make install         to PREFIX (/usr/local) below DESTDIR: command, library, header, day0.pc, model
+#: make uninstall       takes it away
+#: make check-install   installs into a temporary folder, builds the examples and docs/API.md's code there
 #: make fuzz            libFuzzer on every target, FUZZ_SECONDS each (default 60)
 #: make lint            what no compiler sees: rooms, names, forbidden calls, format, clang-tidy
 #: make fmt             clang-format over the sources; FILES="..." for some of them
 #: make clean           removes build/ and ./day0
 #: BUILD=debug|asan|tsan|cover and CC=clang: variants, each in its own tree. V=1 shows the commands.
 
+# What is installed: the rooms below lab and app in one object, in which nothing is global but what day0.h declares.
+PREFIX ?= /usr/local
+destination = $(DESTDIR)$(PREFIX)
+installed_library := $(OUT)/install/libday0.a
+installed_objects := $(filter-out $(foreach room,lab app,$(OUT)/src/$(room)/%),$(objects))
+bundled := models/jargon-k31
+OBJCOPY ?= objcopy
+$(installed_library): $(installed_objects)
+	@mkdir -p $(@D)
+	$(if $(V),,@echo 'link $@';) $(CC) -r -nostdlib -o $(@D)/day0.o $^
+	$(if $(V),,@)$(OBJCOPY) --localize-hidden $(@D)/day0.o
+	@rm -f $@
+	@$(AR) rcs $@ $(@D)/day0.o
+
+version := $(shell sed -n 's/.*DAY0_VERSION "\(.*\)"/\1/p' include/day0.h)
+# Made each time: PREFIX is no file.
+.PHONY: $(OUT)/install/day0.pc
+$(OUT)/install/day0.pc: tools/day0.pc.in
+	@mkdir -p $(@D)
+	@sed -e 's,@prefix@,$(PREFIX),' -e 's,@version@,$(version),' -e 's,@libs@,$(filter-out -ledit,$(LDLIBS)),' $< >$@
+
+install: $(OUT)/day0 $(installed_library) $(OUT)/install/day0.pc
+	install -d '$(destination)/bin' '$(destination)/lib/pkgconfig' '$(destination)/include' \
+		'$(destination)/share/day0/$(bundled)'
+	install $(OUT)/day0 '$(destination)/bin'
+	install -m 644 $(installed_library) '$(destination)/lib'
+	install -m 644 $(OUT)/install/day0.pc '$(destination)/lib/pkgconfig'
+	install -m 644 include/day0.h '$(destination)/include'
+	install -m 644 $(bundled)/* '$(destination)/share/day0/$(bundled)'
+
+uninstall:
+	rm -f '$(destination)/bin/day0' '$(destination)/lib/libday0.a' '$(destination)/lib/pkgconfig/day0.pc' \
+		'$(destination)/include/day0.h'
+	rm -rf '$(destination)/share/day0'
+
+# Counted as one test of make check; other variants than release have libraries that need their flags to link.
+install_test := $(if $(filter release,$(BUILD)),tools/check_install.sh)
+check-install: $(OUT)/day0 $(installed_library)
+	@CC='$(CC)' sh tools/check_install.sh
+
 tests: $(OUT)/day0 $(tests)
 
-check: tests
-	@$(run_tests) $(tests)
+check: tests $(if $(install_test),$(installed_library))
+	@$(run_tests) $(tests) $(install_test)
 
 # Emulated runs that this machine lacks a tool for are counted as skipped.
 neon_cc := aarch64-linux-gnu-gcc
@@ -118,17 +163,23 @@ $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	$(compile) $(tier_flags) -MMD -MP -c -o $@ $<
 
+# gcc 12.2 for AArch64 breaks down over a loop of the kernel test that it tries to vectorize.
+$(OUT)/tests/%.o: CFLAGS += $(if $(findstring aarch64,$(MACHINE)),-fno-tree-vectorize)
+
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
+	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+# The engine's tests share the random checkpoints of the model's.
+$(OUT)/tests/engine/%_test: $(OUT)/tests/engine/%_test.o $(call helpers,engine) $(call helpers,model) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)
 	$(link) $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
 
-# Kernels stand on three rooms and on no library, so that their test can be built for other machines.
-kernel_rooms := $(filter $(foreach room,base cpu tensor kernels,$(OUT)/src/$(room)/%),$(objects))
+# Kernels stand on base, tensor, the tiers and no library, so that their test can be built for other machines.
+kernel_rooms := $(filter $(foreach part,base/% tensor/% kernels/% cpu/tiers.o,$(OUT)/src/$(part)),$(objects))
 $(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
 	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit,$(LDLIBS))
 .SECONDARY:

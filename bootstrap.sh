@@ -4,6 +4,7 @@
 #     sh bootstrap.sh demo     packages to build, make, one answer of the bundled model
 #     sh bootstrap.sh check    packages to build and test, make check
 #     sh bootstrap.sh lint     packages to lint, make lint
+#     sh bootstrap.sh install  packages to build, make, make install (to /usr/local, or PREFIX)
 #     sh bootstrap.sh deps [check] [lint] [emulation]    packages alone
 #
 # Only missing packages are installed. JOBS=N sets make's jobs (default: one a core).
@@ -11,7 +12,7 @@ set -eu
 cd "$(dirname "$0")"
 
 build_packages='gcc make libc6-dev libjansson-dev libpcre2-dev libhwloc-dev libxxhash-dev libzstd-dev libedit-dev'
-check_packages='libcmocka-dev'
+check_packages='libcmocka-dev pkg-config g++'
 lint_packages='git clang clang-format clang-tidy shellcheck'
 emulation_packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' # for make check-slow
 
@@ -88,6 +89,16 @@ check)
     install check $build_packages $check_packages
     build tests
     make check
+    ;;
+install)
+    [ $# -eq 1 ] || usage
+    install build $build_packages
+    build
+    if [ -w "${PREFIX:-/usr/local}" ] || [ -w "$(dirname "${PREFIX:-/usr/local}")" ]; then
+        make install PREFIX="${PREFIX:-/usr/local}"
+    else
+        as_root make install PREFIX="${PREFIX:-/usr/local}"
+    fi
     ;;
 lint)
     [ $# -eq 1 ] || usage

@@ -2,7 +2,9 @@
 # Proves that bootstrap.sh works from nothing: makes a minimal Debian 12 with debootstrap, copies the files of the
 # working tree into it and runs `sh bootstrap.sh WHAT` there as root. Needs root and debootstrap.
 #
-#     check_bare.sh [deps|demo|check|lint]     default: check
+#     check_bare.sh [deps|demo|check|lint|install]     default: check
+#
+# install is followed by make check-install and an answer of the installed command.
 #
 # The minimal system is made once, kept as an archive and unpacked for every run (BARE_DIR, default /tmp/day0-bare).
 # Debian's mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside, too.
@@ -74,10 +76,13 @@ mkdir "$root/day0"
 git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -cf - |
     tar -C "$root/day0" -xf -
 
+steps="sh /day0/bootstrap.sh $what"
+[ "$what" != install ] || steps="$steps && sh /day0/bootstrap.sh deps check && make -C /day0 check-install V=1 &&
+    cd / && day0 run -n 8 && make -C /day0 uninstall && ! command -v day0"
 begin=$(seconds)
 status=0
 env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C TERM=dumb \
     ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-    chroot "$root" sh /day0/bootstrap.sh "$what" || status=$?
+    chroot "$root" sh -c "$steps" || status=$?
 echo "check_bare.sh: sh bootstrap.sh $what: exit status $status after $(($(seconds) - begin)) s" >&2
 exit $status

@@ -3,12 +3,13 @@
 #
 #     run_tests.sh [NAME=VALUE | --with COMMAND | --skip REASON | PROGRAM]...
 #
-# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends
-# it; --skip counts one as skipped. What a program is shows in its path: */kernels/check prints a closing line like the
-# one above, *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, anything else speaks cmocka. A program
-# that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; its output is shown.
+# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends it;
+# --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line, *_fuzz
+# replays tests/fuzz/corpus/<target> and counts as one test, so does *.sh (exit status 77: skipped), anything else
+# speaks cmocka. A program that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of
+# failing programs is shown.
 set -u
-seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 240)}
+seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 900)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 passed=0 failed=0 skipped=0 with='' settings='' failures=''
 output=$(mktemp "${TMPDIR:-/tmp}/day0-test.XXXXXX") || exit 1
@@ -29,6 +30,7 @@ closing_number() {
 # What was skipped: cmocka's names; of the kernel test how many bodies of which tier.
 list_skipped() {
     sed -n 's/^\[  SKIPPED \] \([^0-9].*\)/      skipped: \1/p' "$output" | sort -u
+    sed -n 's/^SKIPPED: /      skipped: /p' "$output"
     sed -n 's/^.*; skipped: *//p' "$output" | tr ' ' '\n' | sort | uniq -c |
         sed 's/^ *\([0-9]*\) \(.*\)/      skipped: \1 kernels of tier \2/'
 }
@@ -43,6 +45,7 @@ run_program() {
     set -- "$program"
     case $name in
     *_fuzz) set -- "$program" "tests/fuzz/corpus/$(basename "$name" _fuzz)" ;;
+    *.sh) set -- sh "$program" ;;
     esac
     begin=$(date +%s.%N)
     # shellcheck disable=SC2086 # a command with its arguments
@@ -52,9 +55,11 @@ run_program() {
     case $name in
     kernels/check) p=$(closing_number 1) f=$(closing_number 2) s=$(closing_number 3) ;;
     *_fuzz) p=$((status == 0)) f=$((status != 0)) s=0 ;;
+    *.sh) p=$((status == 0)) s=$((status == 77)) f=$((status != 0 && status != 77)) ;;
     *) p=$(cmocka_count PASSED) f=$(cmocka_count FAILED) s=$(cmocka_count SKIPPED) ;;
     esac
     p=${p:-0} f=${f:-0} s=${s:-0}
+    [ "$s" -eq 0 ] || [ "$status" -ne 77 ] || status=0
     if [ "$f" -eq 0 ] && { [ "$status" -ne 0 ] || [ $((p + s)) -eq 0 ]; }; then
         f=1
         [ "$status" -ne 124 ] || echo "$program: stopped after $seconds_max seconds" >>"$output"

@@ -1,4 +1,5 @@
-/* What this machine is: the processor's name, its last-level cache, the memory that a process may still take. */
+/* What this machine is: the processor's name, its last-level cache, the memory that a process may still take.
+ */
 #ifndef DAY0_CPU_MACHINE_H
 #define DAY0_CPU_MACHINE_H
 
@@ -13,9 +14,9 @@ void machine_name(char out[MACHINE_NAME_BYTES]);
 /* Bytes of all last-level caches together; 0 if unknown. */
 uint64_t machine_cache_bytes(void);
 
-/* Bytes that this process can take: what the machine has available, or what its control groups (version 1 or 2, with all above
- * them) or the address space limit leave. `why` [MACHINE_LIMIT_BYTES], or NULL, gets the name of the tightest. UINT64_MAX if
- * nothing is known. */
+/* Bytes that this process can take: what the machine has available, or what its control groups (version 1 or
+ * 2, with all above them) or the address space limit leave. `why` [MACHINE_LIMIT_BYTES], or NULL, gets the
+ * name of the tightest. UINT64_MAX if nothing is known. */
 uint64_t machine_memory_bytes(char *why);
 
 #endif

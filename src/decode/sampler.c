@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/arena.h"
@@ -49,12 +50,40 @@ static int32_t best_token(const float *logits, uint32_t n)
     return (int32_t)best; /* all NaN: 0 */
 }
 
-static int more_probable_first(const void *a, const void *b)
+static bool more_probable(const struct candidate *a, const struct candidate *b)
 {
-    const struct candidate *x = a, *y = b;
-    if (x->weight != y->weight)
-        return x->weight > y->weight ? -1 : 1;
-    return (x->token > y->token) - (x->token < y->token);
+    return a->weight != b->weight ? a->weight > b->weight : a->token < b->token;
+}
+
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Moves the candidate at `at` down to its place in a heap whose root is the most probable. */
+static void sift_down(struct candidate *heap, size_t n, size_t at)
+{
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && more_probable(&heap[child + 1], &heap[child]);
+        if (!more_probable(&heap[child], &heap[at]))
+            return;
+        swap(&heap[child], &heap[at]);
+    }
+}
+
+/* Brings the k most probable to the front, best first. By heap: qsort would allocate. */
+static void sort_best(struct candidate *candidates, size_t n, size_t k)
+{
+    for (size_t at = n / 2; at-- > 0;)
+        sift_down(candidates, n, at);
+    for (size_t i = 0; i < k; i++) {
+        swap(&candidates[0], &candidates[n - 1 - i]);
+        sift_down(candidates, n - 1 - i, 0);
+    }
+    for (size_t i = 0; i < n / 2; i++)
+        swap(&candidates[i], &candidates[n - 1 - i]);
 }
 
 static double total_weight(const struct candidate *candidates, size_t n)
@@ -65,7 +94,7 @@ static double total_weight(const struct candidate *candidates, size_t n)
     return total;
 }
 
-/* All tokens that could be drawn, with their weights; sorted if a cut needs the order. *total is the weight of all. */
+/* All tokens that could be drawn, with their weights; as far as a cut needs them, the best come first. *total is the weight of all. */
 static size_t gather(struct sampler *sampler, const float *logits, float best, double *total)
 {
     const struct sampling *s = &sampler->sampling;
@@ -86,7 +115,7 @@ static size_t gather(struct sampler *sampler, const float *logits, float best, d
         n = kept;
     }
     if (s->top_k > 0 || s->top_p < 1.0f)
-        qsort(sampler->candidates, n, sizeof *sampler->candidates, more_probable_first);
+        sort_best(sampler->candidates, n, s->top_k > 0 && s->top_k < n ? s->top_k : n);
     return n;
 }
 

@@ -89,6 +89,13 @@ struct preload {
     _Atomic bool stopped;
 };
 
+/* Says where it stands; true if it shall stop. */
+static bool report(const struct preload *p, uint64_t done)
+{
+    const day0_options *o = &p->engine->options;
+    return o->progress && o->progress(o->progress_context, "reading weights", done, p->total) != 0;
+}
+
 static void preload_worker(void *context, unsigned worker)
 {
     struct preload *p = context;
@@ -96,8 +103,7 @@ static void preload_worker(void *context, unsigned worker)
         uint64_t n = p->total - at < PRELOAD_CHUNK_BYTES ? p->total - at : PRELOAD_CHUNK_BYTES;
         checkpoint_touch(p->engine->model->checkpoint, at, n);
         uint64_t done = atomic_fetch_add(&p->done, n) + n;
-        const day0_options *o = &p->engine->options;
-        if (worker == 0 && o->progress && o->progress(o->progress_context, "reading weights", done, p->total) != 0)
+        if (worker == 0 && report(p, done))
             p->stopped = true;
     }
 }
@@ -105,8 +111,9 @@ static void preload_worker(void *context, unsigned worker)
 static enum status preload(const day0_engine *engine, struct error *err)
 {
     struct preload p = {.engine = engine, .total = checkpoint_bytes(engine->model->checkpoint)};
+    p.stopped = report(&p, 0);
     team_run(engine->model->team, preload_worker, &p);
-    if (p.stopped)
+    if (p.stopped || report(&p, p.total))
         return error_set(err, STATUS_INTERRUPTED, "reading the weights was stopped");
     return STATUS_OK;
 }

@@ -17,11 +17,11 @@
 struct kept_state {
     struct sequence sequence;
     int32_t *tokens;    /* [context_max] */
-    float *logits;      /* [vocabulary] after the last token */
+    float *logits;      /* [vocabulary] after the last token, if has_logits */
+    bool has_logits;
+    uint32_t before;    /* length of the deepest other kept state that is a beginning of this one; 0: none */
     uint64_t last_used; /* the engine's clock; 0: empty */
 };
-
-enum { SESSION_NOTE_BYTES_MAX = 1 << 28 };
 
 enum session_phase {
     PHASE_IDLE,
@@ -35,7 +35,7 @@ struct day0_session {
     enum session_phase phase;
     day0_finish finish;
     char failure[256];
-    bool broken; /* a NaN came into the state: nothing of it is reused */
+    bool broken; /* the last work ended with a NaN: the state was forgotten */
     bool cancelled;
 
     struct sequence sequence;
@@ -52,7 +52,9 @@ struct day0_session {
     struct sampler sampler;
     struct detokenizer detokenizer;
     struct byte_buffer text; /* released with the current token */
+    bool text_over;          /* a stop string appeared: no text follows it */
     uint32_t n_prompt, n_generated;
+    uint32_t last_kept; /* of the current prompt: where its state was reused or kept last */
     char *note; /* the caller's, carried by files */
     size_t note_bytes;
 };
@@ -79,14 +81,19 @@ struct day0_engine {
 /* The internal error in the public one. Gives the status back. */
 day0_status engine_error(day0_error *out, enum status status, const struct error *err);
 
+/* session.c: makes the session's text and state empty. */
+void session_forget(day0_session *session);
+
 /* reuse.c: kept states. */
 NEEDS_CHECK enum status reuse_open(day0_engine *engine, struct error *err);
 void reuse_close(day0_engine *engine);
-/* Keeps the session's state, in place of the one that was not used for longest; does nothing if it is kept already. */
+/* Keeps the session's state, in place of the one that is missed least; does nothing if it is kept already. */
 void reuse_keep(day0_session *session);
+/* Keeps the state of a prompt that is under way, now and then. */
+void reuse_keep_piece(day0_session *session);
 /* Makes the session's state the deepest one known of `tokens`; says what it did. */
 void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens, day0_reuse *reuse);
-/* Frees cache pages by forgetting the state not used for longest; false if there is none. */
+/* Frees cache pages by forgetting the state that is missed least; false if there is none. */
 bool reuse_forget_one(day0_engine *engine);
 
 /* scheduler.c */

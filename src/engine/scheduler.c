@@ -15,7 +15,7 @@ static enum status release_held(day0_session *session, struct error *err)
 {
     bool stopped = false;
     session->text.bytes = 0;
-    if (!session->engine->tokenizer || session->n_generated == 0)
+    if (!session->engine->tokenizer || session->n_generated == 0 || session->text_over)
         return STATUS_OK;
     TRY(detokenizer_flush(&session->detokenizer, &session->text, err));
     TRY(stop_strings_push(&session->stop_strings, &session->text, &stopped, err));
@@ -143,6 +143,7 @@ static void next_token(day0_session *s)
     token.text_bytes = s->text.bytes;
     const day0_generation *g = &s->generation;
     bool asked = g->on_token && g->on_token(g->context, s, &token) != 0;
+    s->text_over = stopped;
     if (stopped)
         scheduler_finish(s, DAY0_FINISH_STOP);
     else if (asked || s->cancelled)
@@ -226,6 +227,8 @@ static void take_results(day0_session *s, uint32_t n_tokens, uint32_t bad_layer,
                  "a NaN or infinity came into %s by token %u; the weights or this text cannot be computed with, the session "
                  "must start anew",
                  where, s->sequence.length);
+        sequence_reset(&s->sequence);
+        s->has_logits = false;
         s->broken = true;
         fail_session(s, sentence);
         return;
@@ -237,8 +240,14 @@ static void take_results(day0_session *s, uint32_t n_tokens, uint32_t bad_layer,
 /* A session whose logits are there: keeps the state of a finished prompt, then samples. */
 static void go_on(day0_session *s)
 {
+    if (s->phase == PHASE_PROMPT && s->sequence.length < s->n_tokens)
+        reuse_keep_piece(s);
     if (s->phase == PHASE_IDLE || s->sequence.length < s->n_tokens)
         return;
+    if (s->cancelled) { /* by another session's callback in this step */
+        scheduler_finish(s, DAY0_FINISH_CANCELLED);
+        return;
+    }
     CHECK(s->has_logits);
     if (s->phase == PHASE_PROMPT) {
         reuse_keep(s);

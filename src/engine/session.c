@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/session_format.h"
 #include "ops/kda.h"
 
 static enum status open_session(day0_session *s, day0_engine *engine, struct error *err)
@@ -66,12 +67,23 @@ void day0_session_close(day0_session *session)
 {
     if (!session)
         return;
+    if (session->phase != PHASE_IDLE)
+        scheduler_finish(session, DAY0_FINISH_CANCELLED);
     day0_session **at = &session->engine->sessions;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
     session->engine->n_sessions--;
     free_session(session);
+}
+
+void session_forget(day0_session *session)
+{
+    sequence_reset(&session->sequence);
+    session->n_tokens = 0;
+    session->has_logits = session->broken = false;
+    session->finish = DAY0_FINISH_NONE;
+    session->failure[0] = 0;
 }
 
 /* ---- submit ---- */
@@ -97,6 +109,9 @@ static enum status check_generation(const day0_session *s, const day0_generation
     const day0_sampling *p = &g->sampling;
     if (g->n_stop_tokens > DAY0_STOPS_MAX)
         return error_set(err, STATUS_ARGUMENT, "at most %d stop tokens, %u were given", DAY0_STOPS_MAX, g->n_stop_tokens);
+    if (g->n_stop_strings > 0 && !s->engine->tokenizer)
+        return error_set(err, STATUS_ARGUMENT, "stop strings were given, and the checkpoint has no tokenizer; stop at "
+                                               "token ids instead");
     if (g->top_logprobs > DAY0_TOP_LOGPROBS_MAX || g->top_logprobs > s->engine->model->config.vocab_size)
         return error_set(err, STATUS_ARGUMENT, "at most %d top log-probabilities and no more than there are tokens, not %u",
                          DAY0_TOP_LOGPROBS_MAX, g->top_logprobs);
@@ -109,36 +124,51 @@ static enum status check_generation(const day0_session *s, const day0_generation
     return STATUS_OK;
 }
 
-/* Takes the settings of a generation over into the session. */
-static enum status take_generation(day0_session *s, const day0_generation *g, struct error *err)
+/* What a submit takes over once nothing can fail any more. */
+struct prepared {
+    struct sampler sampler; /* the session's, with new settings */
+    struct stop_strings stops;
+};
+
+static enum status prepare(struct prepared *out, const day0_session *s, const day0_generation *g, struct error *err)
 {
     const day0_sampling *p = &g->sampling;
     struct sampling sampling = {p->temperature, p->top_k, p->top_p, p->min_p, p->seed};
-    struct stop_strings stops;
     TRY(check_generation(s, g, err));
-    TRY(stop_strings_init(&stops, g->stop_strings, g->n_stop_strings, err));
-    enum status status = sampler_set(&s->sampler, &sampling, err);
-    if (status != STATUS_OK) {
-        stop_strings_fini(&stops);
-        return status;
-    }
+    out->sampler = s->sampler;
+    TRY(sampler_set(&out->sampler, &sampling, err));
+    return stop_strings_init(&out->stops, g->stop_strings, g->n_stop_strings, err);
+}
+
+static void take_generation(day0_session *s, const day0_generation *g, const struct prepared *prepared)
+{
+    struct byte_buffer held = s->stop_strings.held; /* keeps its room, so that steps need not allocate */
+    s->stop_strings.held = (struct byte_buffer){0};
     stop_strings_fini(&s->stop_strings);
-    s->stop_strings = stops;
+    s->stop_strings = prepared->stops;
+    s->stop_strings.held = (struct byte_buffer){held.data, 0, held.capacity};
+    s->sampler = prepared->sampler;
+    if (g->n_stop_tokens > 0)
+        memcpy(s->stop_tokens, g->stop_tokens, g->n_stop_tokens * sizeof *s->stop_tokens);
     s->generation = *g;
-    memcpy(s->stop_tokens, g->stop_tokens, g->n_stop_tokens * sizeof *s->stop_tokens);
     s->generation.stop_tokens = s->stop_tokens;
     s->generation.stop_strings = NULL;
-    return STATUS_OK;
 }
 
 static enum status submit(day0_session *s, const int32_t *tokens, size_t n, const day0_generation *generation,
                           day0_reuse *reuse, struct error *err)
 {
     day0_generation prompt_alone = {.sampling = day0_engine_sampling(s->engine)};
+    struct prepared prepared;
+    generation = generation ? generation : &prompt_alone;
     TRY(check_tokens(s, tokens, n, err));
-    TRY(take_generation(s, generation ? generation : &prompt_alone, err));
+    TRY(prepare(&prepared, s, generation, err));
+    if (s->phase != PHASE_IDLE)
+        scheduler_finish(s, DAY0_FINISH_CANCELLED);
+    take_generation(s, generation, &prepared);
     reuse_find(s, tokens, (uint32_t)n, reuse);
-    s->broken = s->cancelled = false;
+    s->last_kept = s->sequence.length;
+    s->broken = s->cancelled = s->text_over = false;
     s->failure[0] = 0;
     s->finish = DAY0_FINISH_NONE;
     memmove(s->tokens, tokens, n * sizeof *tokens); /* the caller may pass day0_session_tokens back */
@@ -156,8 +186,6 @@ day0_status day0_session_submit(day0_session *session, const int32_t *tokens, si
 {
     struct error err;
     day0_reuse unused;
-    if (session->phase != PHASE_IDLE)
-        scheduler_finish(session, DAY0_FINISH_CANCELLED);
     enum status status = submit(session, tokens, n_tokens, generation, reuse ? reuse : &unused, &err);
     return engine_error(error, status, &err);
 }

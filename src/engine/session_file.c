@@ -1,13 +1,15 @@
 /* Sessions as bytes: snapshots in memory and files on disk.
  *
- *     header (struct file_header, little-endian)
+ *     header (session_format.h, little-endian)
  *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, state (state/snapshot.h);
  *              in a file it is one zstd frame, in memory it stands as it is
  *
  * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the session is
- * touched: magic, version, sizes, checksum, checkpoint, token ids. */
+ * touched: magic, version, sizes, checksum, checkpoint, token ids, logits, and that the whole payload can be unpacked. A
+ * file is therefore unpacked twice; only if it changes in between is the session left empty. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,38 +22,31 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "engine/engine.h"
+#include "engine/session_format.h"
 #include "state/snapshot.h"
 
-enum { SESSION_VERSION = 1, IO_BYTES = 1 << 17, COMPRESSION_LEVEL = 1 };
+enum { IO_BYTES = 1 << 17, COMPRESSION_LEVEL = 1 };
 
-static const char magic[8] = {'d', 'a', 'y', '0', 's', 'e', 's', 's'};
-
-struct file_header {
-    char magic[8];
-    uint32_t version, n_tokens, length, has_logits;
-    uint64_t identity[2];
-    char numerics[128];
-    uint64_t note_bytes;
-    uint64_t payload_bytes; /* before compression */
-    uint64_t stored_bytes;
-    uint64_t checksum[2];
-};
-
-static uint64_t payload_bytes(const struct file_header *h, const day0_engine *engine)
+static uint64_t text_bytes(const struct session_header *h, const day0_engine *engine)
 {
-    return h->note_bytes + h->n_tokens * sizeof(int32_t) + (h->has_logits ? engine->model->config.vocab_size * sizeof(float) : 0) +
-           snapshot_bytes(&engine->model->layout, h->length);
+    return h->note_bytes + h->n_tokens * sizeof(int32_t) +
+           (h->has_logits ? engine->model->config.vocab_size * sizeof(float) : 0);
 }
 
-static struct file_header header_of(const day0_session *s)
+static uint64_t payload_bytes(const struct session_header *h, const day0_engine *engine)
 {
-    struct file_header h = {.version = SESSION_VERSION,
+    return text_bytes(h, engine) + snapshot_bytes(&engine->model->layout, h->length);
+}
+
+static struct session_header header_of(const day0_session *s)
+{
+    struct session_header h = {.version = SESSION_VERSION,
                             .n_tokens = s->n_tokens,
                             .length = s->sequence.length,
                             .has_logits = s->has_logits,
                             .note_bytes = s->note_bytes,
                             .identity = {s->engine->identity[0], s->engine->identity[1]}};
-    memcpy(h.magic, magic, sizeof magic);
+    memcpy(h.magic, SESSION_MAGIC, sizeof h.magic);
     memcpy(h.numerics, s->engine->numerics, sizeof h.numerics);
     h.payload_bytes = payload_bytes(&h, s->engine);
     return h;
@@ -69,9 +64,9 @@ static enum status write_payload(const day0_session *s, snapshot_part_fn *take, 
 
 /* ---- what is checked before a session is touched ---- */
 
-static enum status check_header(const struct file_header *h, uint64_t bytes, const char *name, struct error *err)
+static enum status check_header(const struct session_header *h, uint64_t bytes, const char *name, struct error *err)
 {
-    if (bytes < sizeof *h || memcmp(h->magic, magic, sizeof magic) != 0)
+    if (bytes < sizeof *h || memcmp(h->magic, SESSION_MAGIC, sizeof h->magic) != 0)
         return error_set(err, STATUS_FORMAT, "%s: this is no session of day0", name);
     if (h->version != SESSION_VERSION)
         return error_set(err, STATUS_UNSUPPORTED, "%s: a session of format %u, this day0 reads format %d", name, h->version,
@@ -82,19 +77,29 @@ static enum status check_header(const struct file_header *h, uint64_t bytes, con
     return STATUS_OK;
 }
 
-static XXH128_hash_t header_hash(const struct file_header *h)
+void session_format_checksum(const struct session_header *header, uint64_t content_low, uint64_t content_high,
+                             uint64_t out[2])
 {
-    struct file_header blank = *h;
+    struct session_header blank = *header;
     memset(blank.checksum, 0, sizeof blank.checksum);
-    return XXH3_128bits(&blank, sizeof blank);
+    XXH128_hash_t head = XXH3_128bits(&blank, sizeof blank);
+    out[0] = head.low64 ^ content_low;
+    out[1] = head.high64 ^ content_high;
 }
 
-static enum status check_fit(const struct file_header *h, const day0_session *s, XXH128_hash_t content, const char *name,
+void session_format_seal(struct session_header *header, const void *stored)
+{
+    XXH128_hash_t content = XXH3_128bits(stored, header->stored_bytes);
+    session_format_checksum(header, content.low64, content.high64, header->checksum);
+}
+
+static enum status check_fit(const struct session_header *h, const day0_session *s, XXH128_hash_t content, const char *name,
                              bool *recompute, struct error *err)
 {
     const day0_engine *engine = s->engine;
-    XXH128_hash_t head = header_hash(h);
-    if (h->checksum[0] != (head.low64 ^ content.low64) || h->checksum[1] != (head.high64 ^ content.high64))
+    uint64_t sum[2];
+    session_format_checksum(h, content.low64, content.high64, sum);
+    if (h->checksum[0] != sum[0] || h->checksum[1] != sum[1])
         return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its checksum does not fit", name);
     if (h->identity[0] != engine->identity[0] || h->identity[1] != engine->identity[1])
         return error_set(err, STATUS_ARGUMENT, "%s: the session is of another checkpoint than %s", name, engine->directory);
@@ -103,50 +108,118 @@ static enum status check_fit(const struct file_header *h, const day0_session *s,
                                                "larger context_max",
                          name, h->n_tokens, engine->options.context_max);
     *recompute = strncmp(h->numerics, engine->numerics, sizeof h->numerics) != 0;
-    if (h->length > h->n_tokens || h->note_bytes > SESSION_NOTE_BYTES_MAX || (!*recompute && h->payload_bytes != payload_bytes(h, engine)))
+    if (h->length > h->n_tokens || h->note_bytes > SESSION_NOTE_BYTES_MAX || h->has_logits > (h->length > 0) ||
+        (!*recompute && h->payload_bytes != payload_bytes(h, engine)))
         return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its sizes do not fit", name);
     return STATUS_OK;
 }
 
-/* Fills the session from a payload that `fill` gives; with `recompute` only its text. */
-static enum status read_payload(day0_session *s, const struct file_header *h, bool recompute, snapshot_part_fn *fill,
-                                void *context, const char *name, struct error *err)
+/* ---- from a payload into a session ---- */
+
+/* Where a payload comes from: `fill` gives its next bytes, `again` goes back to its start, `ends` fails if more follows. */
+struct source {
+    snapshot_part_fn *fill;
+    enum status (*again)(void *context, struct error *err);
+    enum status (*ends)(void *context, struct error *err);
+    void *context;
+    const char *name;
+};
+
+/* What stands before the state. */
+struct session_text {
+    char *note;
+    int32_t *tokens;
+    float *logits;
+};
+
+static void text_free(struct session_text *text)
 {
-    uint32_t vocabulary = s->engine->model->config.vocab_size;
+    free(text->note);
+    free(text->tokens);
+    free(text->logits);
+}
+
+static enum status skip(const struct source *from, uint64_t bytes, struct error *err)
+{
+    char scratch[1 << 14];
+    for (uint64_t n; bytes > 0; bytes -= n) {
+        n = bytes < sizeof scratch ? bytes : sizeof scratch;
+        TRY(from->fill(from->context, scratch, n, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status read_text(struct session_text *text, const struct session_header *h, bool recompute,
+                             const struct source *from, uint32_t vocabulary, struct error *err)
+{
+    if (h->note_bytes)
+        TRY(memory_take(&text->note, h->note_bytes, 1, "a session's note", err));
+    TRY(memory_take(&text->tokens, h->n_tokens, sizeof *text->tokens, "a session's text", err));
+    TRY(from->fill(from->context, text->note, h->note_bytes, err));
+    TRY(from->fill(from->context, text->tokens, h->n_tokens * sizeof *text->tokens, err));
+    for (uint32_t i = 0; i < h->n_tokens; i++)
+        if (text->tokens[i] < 0 || (uint32_t)text->tokens[i] >= vocabulary)
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: token %u is %d, no id of this model",
+                             from->name, i, text->tokens[i]);
+    if (recompute || !h->has_logits)
+        return STATUS_OK;
+    TRY(memory_take(&text->logits, vocabulary, sizeof *text->logits, "a session's logits", err));
+    TRY(from->fill(from->context, text->logits, vocabulary * sizeof *text->logits, err));
+    for (uint32_t i = 0; i < vocabulary; i++)
+        if (!isfinite(text->logits[i]))
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: logit %u is no number", from->name, i);
+    return STATUS_OK;
+}
+
+/* Puts everything in place; the session is empty if it fails. */
+static enum status take_payload(day0_session *s, const struct session_header *h, bool recompute,
+                                const struct source *from, struct session_text *text, struct error *err)
+{
     if (s->phase != PHASE_IDLE)
         scheduler_finish(s, DAY0_FINISH_CANCELLED);
-    s->n_tokens = 0;
-    s->has_logits = s->broken = false;
-    sequence_reset(&s->sequence);
+    session_forget(s);
     free(s->note);
-    s->note = NULL;
-    s->note_bytes = 0;
-    TRY(memory_take(&s->note, h->note_bytes, 1, "a session's note", err));
+    s->note = text->note;
     s->note_bytes = h->note_bytes;
-    TRY(fill(context, s->note, s->note_bytes, err));
-    TRY(fill(context, s->tokens, h->n_tokens * sizeof *s->tokens, err));
-    for (uint32_t i = 0; i < h->n_tokens; i++)
-        if (s->tokens[i] < 0 || (uint32_t)s->tokens[i] >= vocabulary)
-            return error_set(err, STATUS_FORMAT, "%s: token %u is %d, no id of this model", name, i, s->tokens[i]);
+    text->note = NULL;
     if (!recompute) {
-        if (h->has_logits)
-            TRY(fill(context, s->logits, vocabulary * sizeof *s->logits, err));
+        TRY(from->again(from->context, err));
+        TRY(skip(from, text_bytes(h, s->engine), err));
         enum status status;
         while ((status = sequence_reserve(&s->sequence, h->length, err)) == STATUS_MEMORY && reuse_forget_one(s->engine))
             ;
         TRY(status);
-        TRY(snapshot_read(&s->sequence, h->length, fill, context, err));
+        TRY(snapshot_read(&s->sequence, h->length, from->fill, from->context, err));
         s->has_logits = h->has_logits;
+        if (text->logits)
+            memcpy(s->logits, text->logits, s->engine->model->config.vocab_size * sizeof *s->logits);
     }
+    memcpy(s->tokens, text->tokens, h->n_tokens * sizeof *s->tokens);
     s->n_tokens = h->n_tokens;
-    s->finish = DAY0_FINISH_NONE;
     return STATUS_OK;
+}
+
+/* Fills the session from a payload; with `recompute` only its text. */
+static enum status read_payload(day0_session *s, const struct session_header *h, bool recompute,
+                                const struct source *from, struct error *err)
+{
+    const day0_engine *engine = s->engine;
+    struct session_text text = {0};
+    enum status status = read_text(&text, h, recompute, from, engine->model->config.vocab_size, err);
+    if (status == STATUS_OK && !recompute)
+        status = skip(from, snapshot_bytes(&engine->model->layout, h->length), err);
+    if (status == STATUS_OK && !recompute)
+        status = from->ends(from->context, err);
+    if (status == STATUS_OK)
+        status = take_payload(s, h, recompute, from, &text, err);
+    text_free(&text);
+    return status;
 }
 
 /* ---- memory ---- */
 
 struct cursor {
-    char *at, *end;
+    char *start, *at, *end;
 };
 
 static enum status to_memory(void *context, void *data, size_t bytes, struct error *err)
@@ -171,10 +244,26 @@ static enum status from_memory(void *context, void *data, size_t bytes, struct e
     return STATUS_OK;
 }
 
+static enum status memory_again(void *context, struct error *err)
+{
+    struct cursor *c = context;
+    (void)err;
+    c->at = c->start;
+    return STATUS_OK;
+}
+
+static enum status memory_ends(void *context, struct error *err)
+{
+    const struct cursor *c = context;
+    if (c->at != c->end)
+        return error_set(err, STATUS_FORMAT, "the snapshot is longer than its header says");
+    return STATUS_OK;
+}
+
 day0_status day0_session_snapshot(const day0_session *session, void **data, size_t *bytes, day0_error *error)
 {
     struct error err;
-    struct file_header h = header_of(session);
+    struct session_header h = header_of(session);
     char *memory;
     *data = NULL;
     *bytes = 0;
@@ -182,12 +271,10 @@ day0_status day0_session_snapshot(const day0_session *session, void **data, size
     enum status status = memory_take(&memory, sizeof h + h.payload_bytes, 1, "a snapshot", &err);
     if (status != STATUS_OK)
         return engine_error(error, status, &err);
-    struct cursor c = {memory + sizeof h, memory + sizeof h + h.payload_bytes};
+    struct cursor c = {memory + sizeof h, memory + sizeof h, memory + sizeof h + h.payload_bytes};
     status = write_payload(session, to_memory, &c, &err);
     CHECK(status == STATUS_OK && c.at == c.end);
-    XXH128_hash_t head = header_hash(&h), content = XXH3_128bits(memory + sizeof h, h.payload_bytes);
-    h.checksum[0] = head.low64 ^ content.low64;
-    h.checksum[1] = head.high64 ^ content.high64;
+    session_format_seal(&h, memory + sizeof h);
     memcpy(memory, &h, sizeof h);
     *data = memory;
     *bytes = sizeof h + h.payload_bytes;
@@ -197,16 +284,18 @@ day0_status day0_session_snapshot(const day0_session *session, void **data, size
 static enum status restore(day0_session *session, const void *data, size_t bytes, struct error *err)
 {
     static const char name[] = "snapshot";
-    struct file_header h = {0};
+    struct session_header h = {0};
     bool recompute;
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
     TRY(check_header(&h, bytes, name, err));
-    struct cursor c = {(char *)(uintptr_t)data + sizeof h, (char *)(uintptr_t)data + bytes};
-    TRY(check_fit(&h, session, XXH3_128bits(c.at, bytes - sizeof h), name, &recompute, err));
+    char *start = (char *)(uintptr_t)data + sizeof h;
+    TRY(check_fit(&h, session, XXH3_128bits(start, h.stored_bytes), name, &recompute, err));
     if (recompute)
         return error_set(err, STATUS_ARGUMENT, "the snapshot is of numerics '%.128s', the engine computes '%s'", h.numerics,
                          session->engine->numerics);
-    return read_payload(session, &h, false, from_memory, &c, name, err);
+    struct cursor c = {start, start, start + h.stored_bytes};
+    struct source from = {from_memory, memory_again, memory_ends, &c, name};
+    return read_payload(session, &h, false, &from, err);
 }
 
 day0_status day0_session_restore(day0_session *session, const void *data, size_t bytes, day0_error *error)
@@ -252,7 +341,7 @@ static enum status to_file(void *context, void *data, size_t bytes, struct error
 
 static enum status write_file(const day0_session *s, struct writer *w, struct error *err)
 {
-    struct file_header h = header_of(s);
+    struct session_header h = header_of(s);
     if (fwrite(&h, sizeof h, 1, w->out) != 1)
         return error_set(err, STATUS_IO, "%s: cannot write: %s", w->path, strerror(errno));
     ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_compressionLevel, COMPRESSION_LEVEL);
@@ -260,9 +349,8 @@ static enum status write_file(const day0_session *s, struct writer *w, struct er
     TRY(write_payload(s, to_file, w, err));
     TRY(compress(w, NULL, 0, ZSTD_e_end, err));
     h.stored_bytes = w->stored;
-    XXH128_hash_t head = header_hash(&h), content = XXH3_128bits_digest(w->hash);
-    h.checksum[0] = head.low64 ^ content.low64;
-    h.checksum[1] = head.high64 ^ content.high64;
+    XXH128_hash_t content = XXH3_128bits_digest(w->hash);
+    session_format_checksum(&h, content.low64, content.high64, h.checksum);
     if (fseek(w->out, 0, SEEK_SET) != 0 || fwrite(&h, sizeof h, 1, w->out) != 1 || fflush(w->out) != 0 ||
         fsync(fileno(w->out)) != 0)
         return error_set(err, STATUS_IO, "%s: cannot write: %s", w->path, strerror(errno));
@@ -352,12 +440,42 @@ static enum status from_file(void *context, void *data, size_t bytes, struct err
     return STATUS_OK;
 }
 
+/* The frame must end where the payload does, and the file with it. */
+static enum status file_ends(void *context, struct error *err)
+{
+    struct reader *r = context;
+    char byte;
+    ZSTD_outBuffer out = {&byte, 1, 0};
+    for (size_t left = 1; left > 0;) {
+        if (r->buffered.pos == r->buffered.size)
+            r->buffered = (ZSTD_inBuffer){r->buffer, fread(r->buffer, 1, sizeof r->buffer, r->in), 0};
+        size_t before = r->buffered.pos;
+        left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
+        if (ZSTD_isError(left) || out.pos > 0 || (left > 0 && r->buffered.pos == before))
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content does not end where it must",
+                             r->path);
+    }
+    if (r->buffered.pos < r->buffered.size || fgetc(r->in) != EOF)
+        return error_set(err, STATUS_FORMAT, "%s: the session is damaged: something follows its content", r->path);
+    return STATUS_OK;
+}
+
+static enum status file_again(void *context, struct error *err)
+{
+    struct reader *r = context;
+    ZSTD_DCtx_reset(r->zstd, ZSTD_reset_session_only);
+    r->buffered = (ZSTD_inBuffer){r->buffer, 0, 0};
+    if (fseek(r->in, sizeof(struct session_header), SEEK_SET) != 0)
+        return error_set(err, STATUS_IO, "%s: cannot read: %s", r->path, strerror(errno));
+    return STATUS_OK;
+}
+
 /* Reads header and checksum; leaves the file at the content. */
-static enum status verify(struct reader *r, struct file_header *h, const day0_session *session, bool *recompute,
+static enum status verify(struct reader *r, struct session_header *h, const day0_session *session, bool *recompute,
                           struct error *err)
 {
     struct stat info;
-    *h = (struct file_header){0};
+    *h = (struct session_header){0};
     size_t got = fread(h, 1, sizeof *h, r->in);
     if (fstat(fileno(r->in), &info) != 0 || got < sizeof *h)
         return error_set(err, STATUS_FORMAT, "%s: this is no session of day0", r->path);
@@ -377,12 +495,13 @@ static enum status verify(struct reader *r, struct file_header *h, const day0_se
 
 static enum status load(day0_session *session, struct reader *r, bool *recompute, struct error *err)
 {
-    struct file_header h;
+    struct session_header h;
     TRY(verify(r, &h, session, recompute, err));
     r->zstd = ZSTD_createDStream();
     if (!r->zstd)
         return error_set(err, STATUS_MEMORY, "%s: cannot allocate memory to read it", r->path);
-    enum status status = read_payload(session, &h, *recompute, from_file, r, r->path, err);
+    struct source from = {from_file, file_again, file_ends, r, r->path};
+    enum status status = read_payload(session, &h, *recompute, &from, err);
     ZSTD_freeDStream(r->zstd);
     return status;
 }
@@ -392,6 +511,8 @@ day0_status day0_session_load(day0_session *session, const char *path, bool *rec
     struct error err;
     struct reader *reader;
     bool unused;
+    recompute = recompute ? recompute : &unused;
+    *recompute = false;
     enum status status = memory_take(&reader, 1, sizeof *reader, "loading a session", &err);
     if (status != STATUS_OK)
         return engine_error(error, status, &err);
@@ -401,7 +522,7 @@ day0_status day0_session_load(day0_session *session, const char *path, bool *rec
         status = error_set(&err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: cannot open: %s", path,
                            strerror(errno));
     } else {
-        status = load(session, reader, recompute ? recompute : &unused, &err);
+        status = load(session, reader, recompute, &err);
         fclose(reader->in);
     }
     free(reader);

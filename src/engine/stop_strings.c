@@ -1,5 +1,6 @@
 #include "engine/stop_strings.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,18 +38,22 @@ void stop_strings_fini(struct stop_strings *stops)
     *stops = (struct stop_strings){0};
 }
 
-/* Where the earliest stop string begins in the held text, or its end if none appears. */
+/* Where the stop string begins that is whole first (of those, the longest), or the text's end if none appears. So the
+ * place does not depend on the parts that the text comes in. */
 static size_t find_stop(const struct stop_strings *stops)
 {
-    size_t earliest = stops->held.bytes;
-    for (size_t i = 0; i < stops->count; i++) {
-        const char *at = stops->held.bytes ? memmem(stops->held.data, stops->held.bytes, stops->strings[i],
-                                                    stops->bytes[i])
-                                           : NULL;
-        if (at && (size_t)(at - stops->held.data) < earliest)
-            earliest = (size_t)(at - stops->held.data);
+    size_t begin = stops->held.bytes, end = SIZE_MAX;
+    for (size_t i = 0; i < stops->count && stops->held.bytes > 0; i++) {
+        const char *found = memmem(stops->held.data, stops->held.bytes, stops->strings[i], stops->bytes[i]);
+        if (!found)
+            continue;
+        size_t at = (size_t)(found - stops->held.data), its_end = at + stops->bytes[i];
+        if (its_end < end || (its_end == end && at < begin)) {
+            begin = at;
+            end = its_end;
+        }
     }
-    return earliest;
+    return begin;
 }
 
 /* Bytes at the end of the held text that may be the beginning of a stop string: the longest such end. */
@@ -76,7 +81,8 @@ enum status stop_strings_push(struct stop_strings *stops, struct byte_buffer *te
         released -= undecided(stops);
     TRY(byte_buffer_append(text, stops->held.data, released, err));
     stops->held.bytes = *stopped ? 0 : stops->held.bytes - released;
-    memmove(stops->held.data, stops->held.data + released, stops->held.bytes);
+    if (stops->held.bytes > 0)
+        memmove(stops->held.data, stops->held.data + released, stops->held.bytes);
     return STATUS_OK;
 }
 

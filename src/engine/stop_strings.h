@@ -1,4 +1,4 @@
-/* Stop strings in a text that comes in parts: finds the first that appears, and holds back what may become one. */
+/* Stop strings in a text that comes in parts: finds the first that is whole, and holds back what may become one. */
 #ifndef DAY0_ENGINE_STOP_STRINGS_H
 #define DAY0_ENGINE_STOP_STRINGS_H
 

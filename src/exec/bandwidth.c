@@ -16,8 +16,9 @@ enum { BANDWIDTH_VERSION = 1, CACHE_FILE_BYTES_MAX = 4096 };
 
 static const uint64_t buffer_usual = 1ull << 30, buffer_least = 64ull << 20;
 static const double fill_seconds_max = 1.2, read_seconds_max = 0.6;
-/* The buffer is streamed in windows, again and again, and the fastest one counts: on a machine with other work short windows
- * are more often left alone, and between two readings of one window lies the whole buffer. */
+/* The buffer is streamed in windows, again and again, and the fastest one counts: on a machine with other
+ * work short windows are more often left alone, and between two readings of one window lies the whole buffer.
+ */
 enum { STREAMS = 8, CACHE_FACTOR = 4, WINDOWS = 16, READS_MAX = 20 * WINDOWS };
 
 /* ---- measuring ---- */
@@ -129,24 +130,9 @@ enum status bandwidth_measure(struct bandwidth *out, struct team *team, uint64_t
 
 /* ---- the cache ---- */
 
-static bool cache_path(char out[PATH_BYTES_MAX], unsigned n_threads, bool make)
+static bool cache_path(char out[PATH_BYTES_MAX], const char *folder, unsigned n_threads)
 {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[PATH_BYTES_MAX], name[MACHINE_NAME_BYTES];
-    int length;
-    if (base && base[0] == '/')
-        length = snprintf(folder, sizeof folder, "%s", base);
-    else if (home && home[0] == '/')
-        length = snprintf(folder, sizeof folder, "%s/.cache", home);
-    else
-        return false;
-    if (length >= (int)sizeof folder - 8)
-        return false;
-    if (make)
-        mkdir(folder, 0777);
-    memcpy(folder + length, "/day0", 6);
-    if (make && mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return false;
+    char name[MACHINE_NAME_BYTES];
     machine_name(name);
     for (char *at = name; *at; at++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", *at))
@@ -162,57 +148,50 @@ static int print_head(char *out, size_t size, unsigned n_threads)
     return snprintf(out, size, "day0 bandwidth %d\n%s\n%u threads\n", BANDWIDTH_VERSION, name, n_threads);
 }
 
-static bool is_believable(double gb_s)
-{
-    return gb_s >= 0.01 && gb_s <= 1e5; /* false for NaN */
-}
-
 /* "17.25 GB/s over 1073741824 bytes\nend\n" after the head; anything else is as good as no file. */
-static bool read_cache(struct bandwidth *out, unsigned n_threads)
+static bool read_cache(struct bandwidth *out, const char *folder, unsigned n_threads)
 {
     char path[PATH_BYTES_MAX], head[2 * MACHINE_NAME_BYTES], *text;
     size_t size;
     unsigned long long bytes;
     int used = 0;
-    if (!cache_path(path, n_threads, false) || file_read(path, CACHE_FILE_BYTES_MAX, &text, &size, NULL) != STATUS_OK)
+    if (!cache_path(path, folder, n_threads) || file_read(path, CACHE_FILE_BYTES_MAX, &text, &size, NULL) != STATUS_OK)
         return false;
     int length = print_head(head, sizeof head, n_threads);
     bool good = size > (size_t)length && memcmp(text, head, (size_t)length) == 0 &&
-                sscanf(text + length, "%lf GB/s over %llu bytes\nend%n", &out->gb_s, &bytes, &used) == 2 &&
-                used > 0 && is_believable(out->gb_s);
+                sscanf(text + length, "%lf GB/s over %llu bytes\nend%n", &out->gb_s, &bytes, &used) == 2 && used > 0 &&
+                bandwidth_believable(out->gb_s);
     free(text);
     out->buffer_bytes = good ? bytes : 0;
     return good;
 }
 
-static void write_cache(const struct bandwidth *out, unsigned n_threads)
+static void write_cache(const struct bandwidth *out, const char *folder, unsigned n_threads)
 {
     char path[PATH_BYTES_MAX], text[3 * MACHINE_NAME_BYTES];
-    if (!cache_path(path, n_threads, true))
+    if (!cache_path(path, folder, n_threads) || (mkdir(folder, 0777) != 0 && errno != EEXIST))
         return;
     int length = print_head(text, sizeof text, n_threads);
-    length += snprintf(text + length, sizeof text - (size_t)length, "%.2f GB/s over %llu bytes\nend\n",
-                       out->gb_s, (unsigned long long)out->buffer_bytes);
+    length += snprintf(text + length, sizeof text - (size_t)length, "%.2f GB/s over %llu bytes\nend\n", out->gb_s,
+                       (unsigned long long)out->buffer_bytes);
     if (file_write(path, text, (size_t)length, NULL) != STATUS_OK)
         return; /* the next run measures again */
 }
 
-enum status bandwidth_get(struct bandwidth *out, struct team *team, uint64_t memory_bytes, struct error *err)
+bool bandwidth_believable(double gb_s)
 {
-    const char *given = getenv("DAY0_BANDWIDTH_GB_S");
+    return gb_s >= 0.01 && gb_s <= 1e5; /* false for NaN */
+}
+
+enum status bandwidth_get(struct bandwidth *out, struct team *team, const char *folder, uint64_t memory_bytes,
+                          struct error *err)
+{
     *out = (struct bandwidth){0};
-    if (given && *given) {
-        char *end;
-        out->gb_s = strtod(given, &end);
-        if (*end != 0 || !is_believable(out->gb_s))
-            return error_set(err, STATUS_ARGUMENT, "DAY0_BANDWIDTH_GB_S: expected a number of GB/s, found '%.40s'", given);
-        return STATUS_OK;
-    }
-    out->cached = read_cache(out, team_size(team));
+    out->cached = folder && read_cache(out, folder, team_size(team));
     if (out->cached)
         return STATUS_OK;
     TRY(bandwidth_measure(out, team, memory_bytes, err));
-    if (!out->small_buffer)
-        write_cache(out, team_size(team));
+    if (folder && !out->small_buffer)
+        write_cache(out, folder, team_size(team));
     return STATUS_OK;
 }

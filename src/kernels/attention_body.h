@@ -1,4 +1,5 @@
-/* Attention over one chunk of cache rows: scores are dots of heads with rows, the sum of values a mix of the same rows. */
+/* Attention over one chunk of cache rows: scores are dots of heads with rows, the sum of values a mix of the same
+ * rows. */
 #include "kernels/kernels.h"
 
 INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each,

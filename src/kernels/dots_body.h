@@ -1,7 +1,7 @@
 /* y[t][r] = dot16(x[t], row r), for linear layers and the scores of attention.
  *
- * Tiles of tokens x rows keep their lanes in registers. Few tokens read the rows as they stream from memory; many share a
- * panel of rows that is widened once. What differs is the tile alone, never the order of a sum. */
+ * Tiles of tokens x rows keep their lanes in registers. Few tokens read the rows as they stream from memory; many
+ * share a panel of rows that is widened once. What differs is the tile alone, never the order of a sum. */
 #include "kernels/kernels.h"
 
 /* sums[o] = v16_sum(v[o]) for o < n. */
@@ -18,8 +18,8 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
 }
 
 enum {
-    FEW_TOKENS = 8,      /* that read rows straight from memory */
-    GROUP_TOKENS = 64,   /* that share a widened panel of weights */
+    FEW_TOKENS = 8,                    /* that read rows straight from memory */
+    GROUP_TOKENS = 64,                 /* that share a widened panel of weights */
     PANEL_COLUMNS = SCALES * MX_BLOCK, /* of DOT_OUTPUTS rows: 12 KiB at most, a quarter of the L1 cache */
 };
 
@@ -163,8 +163,8 @@ INLINE void few_tile(float *const *y, const float *const *x, const struct rows *
 }
 
 /* The same for MXFP4. The inputs are brought into the order of the codes, one shuffle for all rows. */
-INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
-                           size_t r, const int tokens, const int streams)
+INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows,
+                           size_t columns, size_t r, const int tokens, const int streams)
 {
     size_t n_blocks = columns / MX_BLOCK, part = part_rows(n_rows, (size_t)streams);
     const uint8_t *codes[DOT_STREAMS];
@@ -200,8 +200,8 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
     few_store(y, sum, r, part, n_rows, tokens, streams);
 }
 
-INLINE void few_any(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns, size_t r,
-                    const int tokens, const int streams, const enum dtype dtype)
+INLINE void few_any(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                    size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
     if (dtype == DTYPE_MXFP4)
         few_tile_mxfp4(y, x, rows, n_rows, columns, r, tokens, streams);

@@ -76,8 +76,8 @@ void BODY(index_scores_mxfp8)(float *scores, const float *q, const float *w, con
     index_scores(scores, q, w, keys, block_bytes, n_blocks, H, D, DTYPE_MXFP8);
 }
 
-/* Few scores pass a threshold that has been raised by those before, so a compare of floats sorts most out and the rank is
- * made for the rest. The rank of -inf and of NaN is the lowest; below it everything passes. */
+/* Few scores pass a threshold that has been raised by those before, so a compare of floats sorts most out and the
+ * rank is made for the rest. The rank of -inf and of NaN is the lowest; below it everything passes. */
 size_t BODY(index_filter)(uint64_t *out, const float *scores, size_t n, uint32_t first, uint64_t threshold)
 {
     const uint32_t lowest = 0x007fffff; /* ordered(-inf) */

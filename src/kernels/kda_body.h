@@ -3,9 +3,9 @@
 
 enum { KDA_KEYS_MAX = 256 };
 
-/* All tokens on `slices` neighbouring slices, which stay in the L1 cache meanwhile: 4 slices of 128 keys are 32 KiB. The
- * contract makes p and o' one chain a slice each; several slices side by side keep the fma units busy. `lanes` of each
- * slice are in use. */
+/* All tokens on `slices` neighbouring slices, which stay in the L1 cache meanwhile: 4 slices of 128 keys are 32 KiB.
+ * The contract makes p and o' one chain a slice each; several slices side by side keep the fma units busy. `lanes`
+ * of each slice are in use. */
 INLINE void kda_slices(float *o, float *u, float *S, const float *q, const float *k, const float *v, const float *decay,
                        const float *beta, size_t n_tokens, size_t stride, size_t K, size_t lanes, const int slices)
 {

@@ -1,4 +1,5 @@
-/* The kernel table: one typed pointer a kernel, made from the lists in all.def. Selected once at open and passed down. */
+/* The kernel table: one typed pointer a kernel, made from the lists in all.def. Selected once at open and passed
+ * down. */
 #ifndef DAY0_KERNELS_KERNELS_H
 #define DAY0_KERNELS_KERNELS_H
 

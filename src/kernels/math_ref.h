@@ -1,7 +1,7 @@
 /* The functions that kernels evaluate, as the exact sequence of float operations that every tier repeats.
  *
- * Bodies copy these operations lane by lane: the same polynomials, the same fma, the same order of comparison (a < b ? a : b
- * gives b for NaN), so that tiers agree bit for bit. Needs round-to-nearest and no flushing of subnormals. */
+ * Bodies copy these operations lane by lane: the same polynomials, the same fma, the same order of comparison (a < b
+ * ? a : b gives b for NaN), so that tiers agree bit for bit. Needs round-to-nearest and no flushing of subnormals. */
 #ifndef DAY0_KERNELS_MATH_REF_H
 #define DAY0_KERNELS_MATH_REF_H
 

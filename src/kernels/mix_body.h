@@ -1,11 +1,12 @@
-/* y[t][c] = fma over r of x[t][r] * row r [c]: rows weighted and summed, for linear_t, attention's values and the indexer.
+/* y[t][c] = fma over r of x[t][r] * row r [c]: rows weighted and summed, for linear_t, attention's values and the
+ * indexer.
  *
- * Sums run across rows, so a vector holds neighbouring columns, and tiles of tokens x vectors stay in registers while the
- * rows stream past. The order of a sum is the same in every tile. */
+ * Sums run across rows, so a vector holds neighbouring columns, and tiles of tokens x vectors stay in registers
+ * while the rows stream past. The order of a sum is the same in every tile. */
 #include "kernels/kernels.h"
 
-/* sum[t * vectors + c] = the mix of columns at + 16 c ... for `tokens` tokens. `each` of rows is constant. With fewer than
- * 16 columns left, n < 16 and vectors is 1. */
+/* sum[t * vectors + c] = the mix of columns at + 16 c ... for `tokens` tokens. `each` of rows is constant. With
+ * fewer than 16 columns left, n < 16 and vectors is 1. */
 INLINE void mix_tile(v16 *sum, const float *const *x, const struct rows *rows, size_t n_rows, size_t at, size_t n,
                      const int tokens, const int vectors, const enum dtype dtype)
 {
@@ -24,8 +25,8 @@ INLINE void mix_tile(v16 *sum, const float *const *x, const struct rows *rows, s
     }
 }
 
-INLINE void mix_store(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t at, size_t n,
-                      const int tokens, const int vectors, const enum dtype dtype)
+INLINE void mix_store(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t at,
+                      size_t n, const int tokens, const int vectors, const enum dtype dtype)
 {
     v16 sum[MIX_TOKENS * MIX_VECTORS > MIX_WIDE ? MIX_TOKENS * MIX_VECTORS : MIX_WIDE];
     mix_tile(sum, x, rows, n_rows, at, n, tokens, vectors, dtype);
@@ -35,8 +36,8 @@ INLINE void mix_store(float *const *y, const float *const *x, const struct rows 
 }
 
 /* One block of columns for all tokens, whose part of the rows stays in the L1 cache. */
-INLINE void mix_block(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t at, size_t n,
-                      size_t n_tokens, const int vectors, const enum dtype dtype)
+INLINE void mix_block(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t at,
+                      size_t n, size_t n_tokens, const int vectors, const enum dtype dtype)
 {
     enum { HALF = MIX_TOKENS / 2 };
     size_t t = 0;

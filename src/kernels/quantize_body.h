@@ -29,7 +29,8 @@ INLINE v16i e4m3_codes(v16 x)
 {
     v16 magnitude = v16_abs(x);
     v16i bits = v16_bits(magnitude);
-    /* Normal codes: round off 20 mantissa bits, a carry goes into the exponent; then move the exponent bias 127 to 7. */
+    /* Normal codes: round off 20 mantissa bits, a carry goes into the exponent; then move the exponent bias 127 to
+     * 7. */
     v16i odd = v16i_and(v16i_shift_right(bits, 20), v16i_set(1));
     v16i rounded = v16i_shift_right(v16i_add(bits, v16i_add(v16i_set(0x7ffff), odd)), 20);
     v16i normal = v16i_min(v16i_sub(rounded, v16i_set(120 << 3)), v16i_set(0x7e));

@@ -1,4 +1,5 @@
-/* Rows of any element type, and their exact widening to float32: what the products of dots_body.h and mix_body.h read. */
+/* Rows of any element type, and their exact widening to float32: what the products of dots_body.h and mix_body.h
+ * read. */
 #include "kernels/kernels.h"
 
 /* Rows of weights or of a cache: by stride, or by pointer if `each` is set. */
@@ -39,8 +40,8 @@ INLINE v16 widen_first(const char *row, size_t i, size_t n, const enum dtype dty
     return v16_load_f16_first((const uint16_t *)(const void *)row + i, n);
 }
 
-/* 2^(byte - 127) of n scale bytes, NaN for 255. Both exceptions, the subnormal 2^-127 and NaN, differ from byte << 23 in
- * the topmost mantissa bit, and byte + 1 mod 256 is below 2 for them alone. */
+/* 2^(byte - 127) of n scale bytes, NaN for 255. Both exceptions, the subnormal 2^-127 and NaN, differ from byte <<
+ * 23 in the topmost mantissa bit, and byte + 1 mod 256 is below 2 for them alone. */
 INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 {
     v16i byte = v16i_load_u8_first(p, n), one = v16i_set(1);

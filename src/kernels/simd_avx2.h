@@ -1,4 +1,5 @@
-/* The vector vocabulary on AVX2 with FMA and F16C: sixteen floats in two registers. See simd_avx512.h for the meaning. */
+/* The vector vocabulary on AVX2 with FMA and F16C: sixteen floats in two registers. See simd_avx512.h for the
+ * meaning. */
 #ifndef DAY0_KERNELS_SIMD_AVX2_H
 #define DAY0_KERNELS_SIMD_AVX2_H
 

@@ -1,8 +1,8 @@
 /* The vector vocabulary on AVX-512 (F, BW, VL, DQ): sixteen floats, one register.
  *
- * Every simd_<tier>.h gives the same names with the same meaning, so that one family text (*_body.h) makes the bodies of
- * all tiers. Operations are those of IEEE arithmetic lane by lane; `first` loads, stores and blends touch the lanes
- * below n and no memory beyond them, n may be 16 and more. */
+ * Every simd_<tier>.h gives the same names with the same meaning, so that one family text (*_body.h) makes the
+ * bodies of all tiers. Operations are those of IEEE arithmetic lane by lane; `first` loads, stores and blends touch
+ * the lanes below n and no memory beyond them, n may be 16 and more. */
 #ifndef DAY0_KERNELS_SIMD_AVX512_H
 #define DAY0_KERNELS_SIMD_AVX512_H
 
@@ -20,12 +20,12 @@
 
 /* Tile sizes: of 32 registers 24 accumulate, the rest hold weights and one input. */
 enum {
-    DOT_TOKENS = 4,  /* dot products: tokens x outputs */
+    DOT_TOKENS = 4, /* dot products: tokens x outputs */
     DOT_OUTPUTS = 6,
     DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
     MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
     MIX_VECTORS = 4,
-    MIX_WIDE = 8,    /* vectors of columns at once for a single token */
+    MIX_WIDE = 8, /* vectors of columns at once for a single token */
     KDA_SLICES = 4,
 };
 
@@ -152,7 +152,8 @@ INLINE v16 v16_round(v16 x)
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* p * 2^n as math_exp does it: n integral in [-151, 129], |p| near 1. Rounds once, as the product of two factors does. */
+/* p * 2^n as math_exp does it: n integral in [-151, 129], |p| near 1. Rounds once, as the product of two factors
+ * does. */
 INLINE v16 v16_scale(v16 p, v16 n)
 {
     return _mm512_scalef_ps(p, n);
@@ -225,14 +226,15 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
 }
 
-/* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order of the
- * tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads it. */
+/* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order
+ * of the tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads
+ * it. */
 typedef v16 mxfp4_table;
 
 INLINE mxfp4_table mxfp4_scaled(float scale)
 {
-    v16 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f,
-                                -4.0f, -6.0f);
+    v16 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f,
+                                -3.0f, -4.0f, -6.0f);
     return _mm512_mul_ps(values, _mm512_set1_ps(scale));
 }
 

@@ -1,4 +1,5 @@
-/* The vector vocabulary on Advanced SIMD of AArch64: sixteen floats in four registers. See simd_avx512.h for the meaning. */
+/* The vector vocabulary on Advanced SIMD of AArch64: sixteen floats in four registers. See simd_avx512.h for the
+ * meaning. */
 #ifndef DAY0_KERNELS_SIMD_NEON_H
 #define DAY0_KERNELS_SIMD_NEON_H
 
@@ -204,10 +205,10 @@ INLINE float v16_sum(v16 x)
 INLINE void v16_sum4(float *sums, v16 x, v16 y, v16 z, v16 w)
 {
     float32x4_t fx = v4_halve(x), fy = v4_halve(y), fz = v4_halve(z), fw = v4_halve(w);
-    float32x4_t xy = vaddq_f32(vcombine_f32(vget_low_f32(fx), vget_low_f32(fy)),
-                               vcombine_f32(vget_high_f32(fx), vget_high_f32(fy)));
-    float32x4_t zw = vaddq_f32(vcombine_f32(vget_low_f32(fz), vget_low_f32(fw)),
-                               vcombine_f32(vget_high_f32(fz), vget_high_f32(fw)));
+    float32x4_t xy =
+        vaddq_f32(vcombine_f32(vget_low_f32(fx), vget_low_f32(fy)), vcombine_f32(vget_high_f32(fx), vget_high_f32(fy)));
+    float32x4_t zw =
+        vaddq_f32(vcombine_f32(vget_low_f32(fz), vget_low_f32(fw)), vcombine_f32(vget_high_f32(fz), vget_high_f32(fw)));
     vst1q_f32(sums, vaddq_f32(vuzp1q_f32(xy, zw), vuzp2q_f32(xy, zw)));
 }
 

@@ -1,7 +1,12 @@
-/* day0 check: what a checkpoint needs, whether day0 has it and whether it fits, from config.json and the headers alone. */
+/* day0 check: what a checkpoint needs, whether day0 has it and whether it fits, from config.json and the
+ * headers alone. */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "base/file.h"
 #include "cpu/machine.h"
 #include "lab/check_print.h"
 #include "lab/commands.h"
@@ -9,9 +14,11 @@
 
 static const char help[] =
     "usage: day0 check [DIR] [--json] [--ctx N] [--sessions N] [--budget GB]\n"
-    "Says what the checkpoint in DIR needs: operators, memory, bandwidth; lists unknown keys and tensors and every tensor\n"
+    "Says what the checkpoint in DIR needs: operators, memory, bandwidth; lists unknown keys and tensors and every "
+    "tensor\n"
     "that is missing or misshapen. Only config.json and the headers are read. The first run on a machine measures its\n"
-    "memory bandwidth for a second or two and keeps the number in ~/.cache/day0; $DAY0_BANDWIDTH_GB_S gives it instead.\n"
+    "memory bandwidth for a second or two and keeps the number in ~/.cache/day0; $DAY0_BANDWIDTH_GB_S gives it "
+    "instead.\n"
     "\n"
     "Exit status: 0 the model can run (it may still not fit, see plan.fits), 1 it cannot, 2 wrong usage.\n"
     "\n"
@@ -20,10 +27,9 @@ static const char help[] =
     "      --sessions N      and for so many sequences (default 1)\n"
     "      --budget GB       memory to fit in (default: what the machine and its control group leave)\n";
 
-static const char examples[] =
-    "\nExamples:\n"
-    "  day0 check models/jargon-k31\n"
-    "  day0 check models/jargon-k31 --json --ctx 1048576 --budget 64\n";
+static const char examples[] = "\nExamples:\n"
+                               "  day0 check models/jargon-k31\n"
+                               "  day0 check models/jargon-k31 --json --ctx 1048576 --budget 64\n";
 
 enum { FLAG_JSON = FLAG_LAST, FLAG_CTX, FLAG_SESSIONS, FLAG_BUDGET };
 
@@ -54,6 +60,32 @@ static enum status parse(struct check_command *c, int option, struct error *err)
     }
 }
 
+/* The folder for what is kept between runs, below $XDG_CACHE_HOME or ~/.cache; false if there is none. */
+static bool cache_folder(char out[PATH_BYTES_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/')
+        return snprintf(out, PATH_BYTES_MAX, "%s/day0", cache) < PATH_BYTES_MAX;
+    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX - 5)
+        return false;
+    mkdir(out, 0777);
+    strcat(out, "/day0");
+    return true;
+}
+
+/* $DAY0_BANDWIDTH_GB_S if it is set, else what the machine does. */
+static enum status find_bandwidth(struct bandwidth *out, struct team *team, struct error *err)
+{
+    const char *given = getenv("DAY0_BANDWIDTH_GB_S");
+    char folder[PATH_BYTES_MAX], *end;
+    if (!given || !*given)
+        return bandwidth_get(out, team, cache_folder(folder) ? folder : NULL, machine_memory_bytes(NULL), err);
+    *out = (struct bandwidth){.gb_s = strtod(given, &end)};
+    if (*end != 0 || !bandwidth_believable(out->gb_s))
+        return error_set(err, STATUS_ARGUMENT, "DAY0_BANDWIDTH_GB_S: expected a number of GB/s, found '%.40s'", given);
+    return STATUS_OK;
+}
+
 static enum status run(const struct check_command *c, bool *runnable, struct error *err)
 {
     struct report *report;
@@ -63,7 +95,7 @@ static enum status run(const struct check_command *c, bool *runnable, struct err
     *runnable = report->runnable;
     enum status status = team_open(&team, c->flags.options.n_threads, err);
     if (status == STATUS_OK)
-        status = bandwidth_get(&bandwidth, team, machine_memory_bytes(NULL), err);
+        status = find_bandwidth(&bandwidth, team, err);
     team_close(team);
     if (status == STATUS_OK && c->json)
         status = check_print_json(stdout, report, &bandwidth, err);

@@ -11,8 +11,8 @@ static json_t *operators_json(const struct report *report)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < report->n_operators; i++)
-        json_array_append_new(list, json_pack("{s:s, s:b}", "name", report->operators[i].name, "have",
-                                              report->operators[i].have));
+        json_array_append_new(
+            list, json_pack("{s:s, s:b}", "name", report->operators[i].name, "have", report->operators[i].have));
     return list;
 }
 
@@ -76,7 +76,8 @@ static json_t *plan_json(const struct budget *budget)
     return plan;
 }
 
-enum status check_print_json(FILE *out, const struct report *report, const struct bandwidth *bandwidth, struct error *err)
+enum status check_print_json(FILE *out, const struct report *report, const struct bandwidth *bandwidth,
+                             struct error *err)
 {
     const struct {
         const char *key;

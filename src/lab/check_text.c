@@ -3,25 +3,19 @@
 
 #include "lab/check_print.h"
 
-enum { NAMES_SHOWN = 20, SIZE_BYTES = 24, LABEL_WIDTH = 26 };
+enum { NAMES_SHOWN = 20, SIZE_BYTES = 24, LABEL_WIDTH = 26, LINE_WIDTH = 108 };
 
 /* "113.5 GB", with units of 1000. */
 static const char *size_text(char out[SIZE_BYTES], uint64_t bytes)
 {
-    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB", "PB"};
+    static const char *const units[] = {"bytes", "KB", "MB", "GB"};
     double value = (double)bytes;
     int unit = 0;
-    for (; value >= 9999.5 && unit < 5; unit++)
+    while (value >= 1000 && unit < 3) {
         value /= 1000;
-    if (unit > 0 || value >= 1000) {
-        while (value >= 1000 && unit < 3) {
-            value /= 1000;
-            unit++;
-        }
-        snprintf(out, SIZE_BYTES, "%.1f %s", value, units[unit]);
-    } else {
-        snprintf(out, SIZE_BYTES, "%.0f bytes", value);
+        unit++;
     }
+    snprintf(out, SIZE_BYTES, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
     return out;
 }
 
@@ -45,9 +39,20 @@ static void size_line(FILE *out, const char *label, uint64_t bytes, const char *
 
 /* ---- parts ---- */
 
+/* "104.36 billion" */
+static const char *count_text(char out[SIZE_BYTES], uint64_t count)
+{
+    if (count >= 1000000000)
+        snprintf(out, SIZE_BYTES, "%.2f billion", (double)count / 1e9);
+    else
+        snprintf(out, SIZE_BYTES, "%.2f million", (double)count / 1e6);
+    return out;
+}
+
 static void print_shape(FILE *out, const struct report *report)
 {
     const struct config *c = &report->config;
+    char total[SIZE_BYTES], active[SIZE_BYTES];
     uint32_t n_kda = 0, n_moe = 0;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         n_kda += c->is_kda[i];
@@ -61,8 +66,8 @@ static void print_shape(FILE *out, const struct report *report)
     if (c->index_topk)
         line(out, "sparse attention", "%u positions", c->index_topk);
     line(out, "tensors", "%zu", report->n_tensors);
-    line(out, "parameters", "%.2f billion, %.2f billion active", (double)report->parameters_total / 1e9,
-         (double)report->parameters_active / 1e9);
+    line(out, "parameters", "%s, %s active", count_text(total, report->parameters_total),
+         count_text(active, report->parameters_active));
 }
 
 static void print_operators(FILE *out, const struct report *report)
@@ -70,15 +75,17 @@ static void print_operators(FILE *out, const struct report *report)
     for (int have = 1; have >= 0; have--) {
         int column = 0;
         for (uint32_t i = 0; i < report->n_operators; i++) {
-            const struct operator *operator = &report->operators[i];
+            const struct operator* operator= & report->operators[i];
             if (operator->have != have)
                 continue;
-            if (column == 0 || column + (int)strlen(operator->name) > 100) {
-                fprintf(out, "%s  %-*s", column ? "\n" : "", LABEL_WIDTH,
-                        column ? "" : have ? "operators that day0 has" : "operators it LACKS");
-                column = 2 + LABEL_WIDTH;
-            }
-            column += fprintf(out, "%s ", operator->name);
+            if (column == 0 || column + (int)strlen(operator->name) > LINE_WIDTH)
+                column = fprintf(out, "%s  %-*s%s", column ? "\n" : "", LABEL_WIDTH,
+                                 column ? ""
+                                 : have ? "operators that day0 has"
+                                        : "operators it LACKS",
+                                 operator->name);
+            else
+                column += fprintf(out, " %s", operator->name);
         }
         if (column)
             fputc('\n', out);
@@ -133,7 +140,7 @@ static void print_plan(FILE *out, const struct report *report, const struct band
     line(out, "read bandwidth", "%6.1f GB/s   %s%s", bandwidth->gb_s,
          bandwidth->cached         ? "measured before"
          : bandwidth->buffer_bytes ? "measured now"
-                               : "given by DAY0_BANDWIDTH_GB_S",
+                                   : "given by DAY0_BANDWIDTH_GB_S",
          bandwidth->small_buffer ? ", but over little memory: may be too high" : "");
     line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
          check_tokens_per_s(report, bandwidth));

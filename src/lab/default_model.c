@@ -6,7 +6,9 @@
 #include "base/file.h"
 #include "lab/commands.h"
 
+/* Beside the command, or above it, as in the source tree and where it is installed (bin, share). */
 static const char bundled[] = "models/jargon-k31";
+static const char *const places[] = {"", "share/day0/"};
 
 const char *lab_default_model(void)
 {
@@ -16,12 +18,14 @@ const char *lab_default_model(void)
         return named;
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     path[length > 0 ? length : 0] = 0;
-    for (char *slash; (slash = strrchr(path, '/')); *slash = 0) {
-        size_t room = sizeof path - (size_t)(slash + 1 - path);
-        if (snprintf(slash + 1, room, "%s/config.json", bundled) < (int)room && file_exists(path)) {
-            *strrchr(path, '/') = 0;
-            return path;
+    for (char *slash; (slash = strrchr(path, '/')); *slash = 0)
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            size_t room = sizeof path - (size_t)(slash + 1 - path);
+            int written = snprintf(slash + 1, room, "%s%s/config.json", places[i], bundled);
+            if (written < (int)room && file_exists(path)) {
+                *strrchr(path, '/') = 0;
+                return path;
+            }
         }
-    }
     return bundled;
 }

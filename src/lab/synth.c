@@ -11,14 +11,17 @@ static const double gigabyte = 1e9, shard_gb_usual = 5;
 
 static const char help[] =
     "usage: day0 synth --config FILE DIR [--seed N] [--shard-gb X] [--tokenizer DIR]\n"
-    "Writes a checkpoint with random weights to DIR, in the published layout of the config's architecture: BF16, routed\n"
-    "experts in MXFP4 if the config has a quantization_config, F32 where the published models have it. It loads and runs\n"
+    "Writes a checkpoint with random weights to DIR, in the published layout of the config's architecture: BF16, "
+    "routed\n"
+    "experts in MXFP4 if the config has a quantization_config, F32 where the published models have it. It loads and "
+    "runs\n"
     "like a trained one and speaks nonsense. The same config and seed give the same bytes.\n"
     "\n"
     "      --config FILE     the config.json of the shape\n"
     "      --seed N          of the random values (default 1)\n"
     "      --shard-gb X      size of one file in GB (default: one file up to 5 GB, else files of 5 GB)\n"
-    "      --tokenizer DIR   copy tiktoken.model and tokenizer_config.json from there (default: the bundled model's, if\n"
+    "      --tokenizer DIR   copy tiktoken.model and tokenizer_config.json from there (default: the bundled model's, "
+    "if\n"
     "                        the vocabulary is large enough)\n"
     "\nExamples:\n"
     "  day0 synth --config models/jargon-k31/config.json /tmp/random\n"
@@ -57,7 +60,9 @@ int lab_synth(int argc, char **argv)
                                           {"tokenizer", required_argument, NULL, FLAG_TOKENIZER},
                                           {"help", no_argument, NULL, 'h'},
                                           {0}};
-    struct synth_options options = {.tokenizer = lab_default_model(), .tokenizer_optional = true, .seed = 1,
+    struct synth_options options = {.tokenizer = lab_default_model(),
+                                    .tokenizer_optional = true,
+                                    .seed = 1,
                                     .shard_bytes = (uint64_t)(shard_gb_usual * gigabyte)};
     struct synth_result result;
     struct error err = {0};

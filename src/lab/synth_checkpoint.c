@@ -18,7 +18,12 @@
 #include "text/tokenizer.h"
 #include "weights/shard_index.h"
 
-enum { CONFIG_BYTES_MAX = 16 << 20, TOKENIZER_BYTES_MAX = 256 << 20, BLOCK_BYTES = VALUES_STEP_BYTES << 13, MEGABYTE = 1000000 };
+enum {
+    CONFIG_BYTES_MAX = 16 << 20,
+    TOKENIZER_BYTES_MAX = 256 << 20,
+    BLOCK_BYTES = VALUES_STEP_BYTES << 13,
+    MEGABYTE = 1000000
+};
 
 struct synth {
     const struct synth_options *options;
@@ -66,8 +71,9 @@ static enum status refuse_used(const char *directory, struct error *err)
     for (struct dirent *entry; (entry = readdir(open_directory));)
         empty = empty && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
     closedir(open_directory);
-    return empty ? STATUS_OK
-                 : error_set(err, STATUS_ARGUMENT, "%s: expected a new or empty directory, found files in it", directory);
+    return empty
+               ? STATUS_OK
+               : error_set(err, STATUS_ARGUMENT, "%s: expected a new or empty directory, found files in it", directory);
 }
 
 static enum status make_temporary(struct synth *synth, struct error *err)
@@ -85,7 +91,8 @@ static enum status make_temporary(struct synth *synth, struct error *err)
         return error_set(err, STATUS_IO, "%s: cannot be made: %s", directory, strerror(why));
     }
     struct statvfs disk;
-    if (statvfs(synth->temporary, &disk) == 0 && (double)disk.f_bavail * (double)disk.f_frsize < (double)synth->tensors.bytes)
+    if (statvfs(synth->temporary, &disk) == 0 &&
+        (double)disk.f_bavail * (double)disk.f_frsize < (double)synth->tensors.bytes)
         return error_set(err, STATUS_IO, "%s: %.1f GB are needed, the disk has %.1f GB left", directory,
                          (double)synth->tensors.bytes / 1e9, (double)disk.f_bavail * (double)disk.f_frsize / 1e9);
     return STATUS_OK;
@@ -107,15 +114,15 @@ static void remove_temporary(const struct synth *synth)
 
 /* ---- files ---- */
 
-static enum status write_tensor(struct synth *synth, struct safetensors_writer *writer, const struct synth_tensor *tensor,
-                                struct error *err)
+static enum status write_tensor(struct synth *synth, struct safetensors_writer *writer,
+                                const struct synth_tensor *tensor, struct error *err)
 {
     uint64_t left = safetensors_spec_bytes(&tensor->spec);
     /* Codes and scales of one matrix differ by name; nothing else may depend on the place. */
-    values_begin(synth->values, &tensor->recipe, synth->options->seed, tensor->spec.name);
+    synth_values_begin(synth->values, &tensor->recipe, synth->options->seed, tensor->spec.name);
     while (left > 0) {
         size_t size = left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
-        values_take(synth->values, synth->block, size);
+        synth_values_take(synth->values, synth->block, size);
         TRY(safetensors_write_data(writer, synth->block, size, err));
         left -= size;
         synth->written += size;
@@ -205,7 +212,8 @@ static enum status copy_tokenizer(const struct synth *synth, bool *copied, struc
     if (ids > synth->config.vocab_size) {
         if (synth->options->tokenizer_optional)
             return STATUS_OK;
-        return error_set(err, STATUS_ARGUMENT, "%s: a tokenizer of at most vocab_size %u ids was wanted, this one has %u", from,
+        return error_set(err, STATUS_ARGUMENT,
+                         "%s: a tokenizer of at most vocab_size %u ids was wanted, this one has %u", from,
                          synth->config.vocab_size, ids);
     }
     TRY(copy_file(synth, from, "tiktoken.model", err));
@@ -238,7 +246,7 @@ static enum status run(struct synth *synth, struct synth_result *result, struct 
                            synth->options->shard_bytes, err));
     TRY(memory_take(&synth->values, 1, sizeof *synth->values, "tables of random values", err));
     TRY(memory_take(&synth->block, 1, BLOCK_BYTES, "a block of random values", err));
-    values_init(synth->values);
+    synth_values_init(synth->values);
     synth->progress = progress_begin("synth, MB", synth->tensors.bytes / MEGABYTE);
     enum status status = fill_directory(synth, result, err);
     progress_end(&synth->progress);

@@ -61,8 +61,10 @@ static enum status add_matrix(struct synth_tensors *tensors, const struct wanted
         return add_plain(tensors, wanted, ".weight", shape, STORED_BF16, 0, deviation, err);
     }
     if (columns % MX_BLOCK)
-        return error_set(err, STATUS_ARGUMENT, "quantization_config asks for MXFP4 experts, whose rows come in blocks of %d; "
-                         "%s%s has rows of %llu", MX_BLOCK, wanted->prefix, wanted->name, (unsigned long long)columns);
+        return error_set(err, STATUS_ARGUMENT,
+                         "quantization_config asks for MXFP4 experts, whose rows come in blocks of %d; "
+                         "%s%s has rows of %llu",
+                         MX_BLOCK, wanted->prefix, wanted->name, (unsigned long long)columns);
     struct safetensors_spec codes = {.shape = {rows, columns / 2}, .rank = 2, .stored = STORED_U8};
     struct safetensors_spec scales = {.shape = {rows, columns / MX_BLOCK}, .rank = 2, .stored = STORED_U8};
     TRY(add(tensors, wanted, ".weight_packed", codes,
@@ -100,7 +102,8 @@ static enum status see(void *context, const struct wanted *wanted, struct error 
 {
     struct synth_tensors *tensors = context;
     struct safetensors_spec filter = {.shape = {wanted->rows, 1, wanted->columns}, .rank = 3};
-    struct safetensors_spec row = {.shape = {1, wanted->rows}, .rank = 2}, vector = {.shape = {wanted->rows}, .rank = 1};
+    struct safetensors_spec row = {.shape = {1, wanted->rows}, .rank = 2},
+                            vector = {.shape = {wanted->rows}, .rank = 1};
     switch (wanted->kind) {
     case WANTED_MATRIX:
     case WANTED_PLAIN_MATRIX:
@@ -179,8 +182,10 @@ enum status synth_tensors_init(struct synth_tensors *tensors, const struct confi
 {
     enum { K3_RATES_LENGTH = 128 };
     bool k3 = strncmp(config->architecture, "KimiK3", 6) == 0;
-    *tensors = (struct synth_tensors){.prefix = k3 ? "language_model." : "", .packs_experts = packs_experts,
-                                      .flat_rates = k3, .rates_length = K3_RATES_LENGTH};
+    *tensors = (struct synth_tensors){.prefix = k3 ? "language_model." : "",
+                                      .packs_experts = packs_experts,
+                                      .flat_rates = k3,
+                                      .rates_length = K3_RATES_LENGTH};
     enum status status = list_tensors(tensors, config, err);
     assign_files(tensors, file_bytes);
     if (status == STATUS_OK)

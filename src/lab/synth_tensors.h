@@ -1,5 +1,5 @@
-/* The tensors of a random checkpoint: names, shapes and value recipes in the published layout, cut into files. Internal to
- * synth.c. */
+/* The tensors of a random checkpoint: names, shapes and value recipes in the published layout, cut into
+ * files. Internal to synth.c. */
 #ifndef DAY0_LAB_SYNTH_TENSORS_H
 #define DAY0_LAB_SYNTH_TENSORS_H
 
@@ -24,9 +24,10 @@ struct synth_tensors {
     bool flat_rates; /* A_log is [n], not [1, 1, n, 1] */
 };
 
-/* Lists the tensors of a model and assigns files of about `file_bytes`. Owns the list until synth_tensors_fini. */
-NEEDS_CHECK enum status synth_tensors_init(struct synth_tensors *tensors, const struct config *config, bool packs_experts,
-                                           uint64_t file_bytes, struct error *err);
+/* Lists the tensors of a model and assigns files of about `file_bytes`. Owns the list until
+ * synth_tensors_fini. */
+NEEDS_CHECK enum status synth_tensors_init(struct synth_tensors *tensors, const struct config *config,
+                                           bool packs_experts, uint64_t file_bytes, struct error *err);
 void synth_tensors_fini(struct synth_tensors *tensors);
 
 #endif

@@ -9,8 +9,8 @@
 
 enum { QUANTILE_BITS = 12, DRAWS = 5 }; /* draws of 12 bits from one random number */
 
-/* The point below which a normal value lies with probability p. Acklam's idea is not needed here: bisection of erfc is
- * exact, and 4096 of them take a millisecond. */
+/* The point below which a normal value lies with probability p. Acklam's idea is not needed here: bisection
+ * of erfc is exact, and 4096 of them take a millisecond. */
 static double quantile(double p)
 {
     double low = -6, high = 6;
@@ -21,7 +21,7 @@ static double quantile(double p)
     return low;
 }
 
-void values_init(struct values *values)
+void synth_values_init(struct values *values)
 {
     memset(values, 0, sizeof *values);
     for (int i = 0; i < VALUES_QUANTILES / 2; i++) {
@@ -40,9 +40,9 @@ static uint8_t nearest_code(float x)
     return best;
 }
 
-/* Blocks have one of three scales, 1/2, 1 and 2 times 2^base, in the proportion 1 : 2 : 1. Their mean square is 25/16 of
- * 4^base, so codes with a deviation of `deviation` / (2^base * 5/4) give the matrix that deviation. base makes that of the
- * codes 1.5 to 3: few zeros, few values cut off at 6. */
+/* Blocks have one of three scales, 1/2, 1 and 2 times 2^base, in the proportion 1 : 2 : 1. Their mean square
+ * is 25/16 of 4^base, so codes with a deviation of `deviation` / (2^base * 5/4) give the matrix that
+ * deviation. base makes that of the codes 1.5 to 3: few zeros, few values cut off at 6. */
 static void make_codes(struct values *values, float deviation)
 {
     int base = (int)floorf(log2f(deviation / (1.25f * 1.5f)));
@@ -57,7 +57,7 @@ static void make_codes(struct values *values, float deviation)
         values->scales[i] = (uint8_t)(base + steps[i] + 127);
 }
 
-void values_begin(struct values *values, const struct values_recipe *recipe, uint64_t seed, const char *name)
+void synth_values_begin(struct values *values, const struct values_recipe *recipe, uint64_t seed, const char *name)
 {
     const struct values_recipe *old = &values->recipe;
     bool same = values->made > 0 && old->format == recipe->format && old->mean == recipe->mean &&
@@ -119,7 +119,7 @@ static void take_scales(struct values *values, uint8_t *out, size_t n)
     }
 }
 
-void values_take(struct values *values, void *out, size_t bytes)
+void synth_values_take(struct values *values, void *out, size_t bytes)
 {
     switch (values->recipe.format) {
     case VALUES_F32:

@@ -1,8 +1,9 @@
-/* Random tensor values, fast enough to be bound by the disk: a normal value is a draw from a table of 4096 quantiles, twelve
- * random bits each, so the distribution is normal to about 3.7 standard deviations and the tables stay in the first-level
- * cache. MXFP4 codes are drawn the same way from quantiles rounded to E2M1.
+/* Random tensor values, fast enough to be bound by the disk: a normal value is a draw from a table of 4096
+ * quantiles, twelve random bits each, so the distribution is normal to about 3.7 standard deviations and the
+ * tables stay in the first-level cache. MXFP4 codes are drawn the same way from quantiles rounded to E2M1.
  *
- * A tensor's values depend on the seed and its name alone: not on the shard it lies in, nor on the tensors around it. */
+ * A tensor's values depend on the seed and its name alone: not on the shard it lies in, nor on the tensors
+ * around it. */
 #ifndef DAY0_LAB_SYNTH_VALUES_H
 #define DAY0_LAB_SYNTH_VALUES_H
 
@@ -38,13 +39,13 @@ struct values {
 };
 
 /* Makes the quantiles; once. */
-void values_init(struct values *values);
+void synth_values_init(struct values *values);
 
 /* Starts a tensor. */
-void values_begin(struct values *values, const struct values_recipe *recipe, uint64_t seed, const char *name);
+void synth_values_begin(struct values *values, const struct values_recipe *recipe, uint64_t seed, const char *name);
 
 /* The tensor's next `bytes`. One random number makes several elements, so `bytes` must be a multiple of
  * VALUES_STEP_BYTES except in the last call of a tensor. */
-void values_take(struct values *values, void *out, size_t bytes);
+void synth_values_take(struct values *values, void *out, size_t bytes);
 
 #endif

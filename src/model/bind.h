@@ -47,13 +47,14 @@ struct binder {
     struct arena *arena;          /* takes the vectors */
     uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
-    /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and gives a
-     * matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the sizes of the indexers. */
+    /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and
+     * gives a matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the
+     * sizes of the indexers. */
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;
-    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears of each
-     * tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
+    /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears
+     * of each tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
     bool dry;
     void (*found)(void *context, const struct tensor *tensor);
     void *found_context;

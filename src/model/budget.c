@@ -27,8 +27,8 @@ static uint64_t total_for(const struct model *model, const struct budget *budget
            (budget->sessions + (uint64_t)model->options.kept_max) * sequence_bytes(&model->layout, context);
 }
 
-/* The total grows with the context, so the longest one is found by halving. The workspace is taken as it is: it only
- * grows up to a context of topk. */
+/* The total grows with the context, so the longest one is found by halving. The workspace is taken as it is:
+ * it only grows up to a context of topk. */
 static uint32_t longest_that_fits(const struct model *model, const struct budget *budget)
 {
     uint32_t fits = 0, too_long = MODEL_CONTEXT_MAX + 1;

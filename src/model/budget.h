@@ -1,5 +1,5 @@
-/* The memory that a model takes, computed before anything is reserved: what `day0 check` prints and what an engine compares
- * with its budget. */
+/* The memory that a model takes, computed before anything is reserved: what `day0 check` prints and what an
+ * engine compares with its budget. */
 #ifndef DAY0_MODEL_BUDGET_H
 #define DAY0_MODEL_BUDGET_H
 
@@ -26,8 +26,8 @@ struct budget {
     uint32_t context_that_fits; /* the longest for as many sessions; 0 if none */
 };
 
-/* Does: fills `budget` for a model that model_prepare has seen. Reserves nothing that lasts; needs shapes, no data.
- * `budget_bytes` 0 stands for the memory that the machine, its control groups and limits leave. */
+/* Does: fills `budget` for a model that model_prepare has seen. Reserves nothing that lasts; needs shapes, no
+ * data. `budget_bytes` 0 stands for the memory that the machine, its control groups and limits leave. */
 NEEDS_CHECK enum status budget_compute(struct budget *budget, const struct model *model, uint64_t weights_bytes,
                                        uint64_t budget_bytes, struct error *err);
 

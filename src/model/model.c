@@ -81,10 +81,8 @@ static enum status make_layout(struct model *model, struct error *err)
 
 static enum status make_plans(struct model *model, struct error *err)
 {
-    for (uint32_t b = 0; b < MODEL_BUCKETS; b++) {
+    for (uint32_t b = 0; b < MODEL_BUCKETS; b++)
         TRY(model_plan(&model->plans[b], model, bucket_rows[b], err));
-        model->n_plans++;
-    }
     return STATUS_OK;
 }
 

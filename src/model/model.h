@@ -55,7 +55,6 @@ struct model {
     struct team *team;
     struct runner runner;
     struct plan plans[MODEL_BUCKETS];
-    uint32_t n_plans;
     uint32_t n_index_layers;
     uint32_t topk;             /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;

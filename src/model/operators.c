@@ -13,7 +13,7 @@ static bool is_replaced(const struct config *config, const char *foreign)
     return false;
 }
 
-uint32_t operators_list(struct operator *out, const struct config *config, struct operator_hints hints)
+uint32_t operators_list(struct operator* out, const struct config *config, struct operator_hints hints)
 {
     bool kda = false, mla = false, dense = false, moe = false;
     for (uint32_t i = 0; i < config->n_layers; i++) {

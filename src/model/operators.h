@@ -6,7 +6,8 @@
 
 enum { OPERATORS_MAX = 32 + CONFIG_FOREIGN_MAX };
 
-struct operator {
+struct operator
+{
     const char *name; /* constant, or borrowed from the config */
     bool have;
 };
@@ -17,6 +18,6 @@ struct operator_hints {
 };
 
 /* Fills `out` [OPERATORS_MAX] in the order of a layer; gives how many there are. */
-uint32_t operators_list(struct operator *out, const struct config *config, struct operator_hints hints);
+uint32_t operators_list(struct operator* out, const struct config *config, struct operator_hints hints);
 
 #endif

@@ -1,7 +1,9 @@
-/* The model's parameters: the tensors of a checkpoint bound to their places, shapes checked against the config.
+/* The model's parameters: the tensors of a checkpoint bound to their places, shapes checked against the
+ * config.
  *
- * Matrices are views into the checkpoint's mapping, never copied. Vectors (norm weights, biases, convolutions) are small
- * and are widened to float32 into an arena of their own; so is the product of each depth query with its norm weight. */
+ * Matrices are views into the checkpoint's mapping, never copied. Vectors (norm weights, biases,
+ * convolutions) are small and are widened to float32 into an arena of their own; so is the product of each
+ * depth query with its norm weight. */
 #ifndef DAY0_MODEL_PARAMS_H
 #define DAY0_MODEL_PARAMS_H
 
@@ -73,30 +75,32 @@ struct params {
     struct matrix embed_tokens; /* [N][D] */
     struct matrix lm_head;      /* [N][D]; the embedding where tied */
     const float *final_norm;    /* [D] */
-    /* Depth queries folded with their norm weights, float32 [2 L + 1][D]: attention slot of layer 0, FFN slot of layer 0,
-     * attention slot of layer 1, ..., and last the output mix. rows 0 without Attention Residuals. */
+    /* Depth queries folded with their norm weights, float32 [2 L + 1][D]: attention slot of layer 0, FFN slot
+     * of layer 0, attention slot of layer 1, ..., and last the output mix. rows 0 without Attention
+     * Residuals. */
     struct matrix depth_queries;
     struct layer_params *layers; /* [n_layers] */
     uint64_t parameters_total;   /* elements bound, MXFP4 codes counted one each */
     struct arena arena;
 };
 
-/* Binds every tensor. Borrows `checkpoint` until params_fini; owns its arena. Fails on the first tensor that is missing, of
- * the wrong shape or type, or holds an E8M0 byte of 255 in its scales: file, tensor, expected, found. */
+/* Binds every tensor. Borrows `checkpoint` until params_fini; owns its arena. Fails on the first tensor that
+ * is missing, of the wrong shape or type, or holds an E8M0 byte of 255 in its scales: file, tensor, expected,
+ * found. */
 NEEDS_CHECK enum status params_init(struct params *params, const struct config *config,
                                     const struct checkpoint *checkpoint, struct error *err);
 void params_fini(struct params *params);
 
-/* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint. `indexers`
- * [n_layers] has the sizes of each layer's indexer, zero where there is none. `params` gets the shapes of the matrices and
- * vectors that nothing was written to; released with params_fini. */
+/* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint.
+ * `indexers` [n_layers] has the sizes of each layer's indexer, zero where there is none. `params` gets the
+ * shapes of the matrices and vectors that nothing was written to; released with params_fini. */
 NEEDS_CHECK enum status params_walk(struct params *params, const struct config *config,
                                     const struct indexer_params *indexers, wanted_fn *see, void *see_context,
                                     struct error *err);
 
-/* The sizes of full-attention layer `index`'s indexer as its tensors give them, n_heads 0 if it has none; fails where
- * tensors and config disagree. */
-NEEDS_CHECK enum status params_indexer_sizes(struct indexer_params *indexer, const struct config *config, uint32_t index,
-                                             const struct checkpoint *checkpoint, struct error *err);
+/* The sizes of full-attention layer `index`'s indexer as its tensors give them, n_heads 0 if it has none;
+ * fails where tensors and config disagree. */
+NEEDS_CHECK enum status params_indexer_sizes(struct indexer_params *indexer, const struct config *config,
+                                             uint32_t index, const struct checkpoint *checkpoint, struct error *err);
 
 #endif

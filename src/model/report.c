@@ -163,8 +163,8 @@ static void count_weights(struct report *report, const struct survey *survey)
     const struct tensor *embedding = checkpoint_find(report->checkpoint, "model.embed_tokens.weight");
     double used = c->n_experts ? (double)c->n_experts_per_token / c->n_experts : 0;
     report->parameters_total = survey->binder.elements;
-    report->parameters_active = report->parameters_total - survey->expert_elements +
-                                (uint64_t)((double)survey->expert_elements * used);
+    report->parameters_active =
+        report->parameters_total - survey->expert_elements + (uint64_t)((double)survey->expert_elements * used);
     report->active_bytes_per_token = report->resident_bytes + (uint64_t)((double)report->expert_bytes * used);
     if (embedding && !c->tie_word_embeddings) /* a tied one is read whole, as the output matrix */
         report->active_bytes_per_token -= embedding->bytes - embedding->bytes / c->vocab_size;
@@ -200,13 +200,16 @@ static enum status run(struct survey *survey, uint64_t budget_bytes, struct erro
     bool has_indexers = false;
     report->n_tensors = checkpoint_count(report->checkpoint);
     TRY(memory_take(&survey->seen, report->n_tensors, 1, "marks of tensors", err));
-    survey->binder = (struct binder){.checkpoint = report->checkpoint, .dry = true, .found = found,
-                                     .found_context = survey, .fault = &survey->fault};
+    survey->binder = (struct binder){.checkpoint = report->checkpoint,
+                                     .dry = true,
+                                     .found = found,
+                                     .found_context = survey,
+                                     .fault = &survey->fault};
     TRY(read_indexers(survey, &has_indexers, err));
     TRY(params_walk(&model->params, &report->config, survey->indexers, see, survey, err));
     TRY(list_unknown(survey, err));
-    report->n_operators = operators_list(report->operators, &report->config,
-                                         (struct operator_hints){has_indexers, survey->has_mxfp4});
+    report->n_operators =
+        operators_list(report->operators, &report->config, (struct operator_hints){has_indexers, survey->has_mxfp4});
     count_weights(report, survey);
     judge(report, &model->options);
     return make_plan(survey, budget_bytes, err);

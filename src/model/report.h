@@ -1,7 +1,8 @@
-/* What a checkpoint needs and whether day0 can run it, from config.json and the headers alone: no byte of a weight is read.
+/* What a checkpoint needs and whether day0 can run it, from config.json and the headers alone: no byte of a
+ * weight is read.
  *
- * Where binding stops at the first fault, the report goes on and lists them all. What a model consists of it asks the code
- * that binds (params_walk), so the two cannot disagree. */
+ * Where binding stops at the first fault, the report goes on and lists them all. What a model consists of it
+ * asks the code that binds (params_walk), so the two cannot disagree. */
 #ifndef DAY0_MODEL_REPORT_H
 #define DAY0_MODEL_REPORT_H
 
@@ -25,8 +26,9 @@ struct report {
     uint64_t parameters_active; /* those of the embedding, of one token's experts and of everything else */
     uint64_t resident_bytes;    /* all tensors but the routed experts' */
     uint64_t expert_bytes;
-    uint64_t active_bytes_per_token; /* weights read for one token: one row of the embedding, the chosen experts, the rest */
-    uint64_t kda_state_bytes, conv_state_bytes;           /* per sequence */
+    uint64_t
+        active_bytes_per_token; /* weights read for one token: one row of the embedding, the chosen experts, the rest */
+    uint64_t kda_state_bytes, conv_state_bytes;             /* per sequence */
     uint64_t latent_bytes_per_token, index_bytes_per_token; /* in all layers */
     struct operator operators[OPERATORS_MAX];
     uint32_t n_operators;
@@ -37,10 +39,11 @@ struct report {
     struct budget budget;
 };
 
-/* Does: reads config and headers of `directory`. `options` are those the model would be opened with; the plan of
- * memory is set against `budget_bytes`.
+/* Does: reads config and headers of `directory`. `options` are those the model would be opened with; the plan
+ * of memory is set against `budget_bytes`.
  * Owns: *out until report_close (accepts NULL).
- * Fails: only where nothing can be said: config.json is missing or no config of the family, a header is damaged. */
+ * Fails: only where nothing can be said: config.json is missing or no config of the family, a header is
+ * damaged. */
 NEEDS_CHECK enum status report_open(struct report **out, const char *directory, const struct model_options *options,
                                     uint64_t budget_bytes, struct error *err);
 void report_close(struct report *report);

@@ -27,7 +27,8 @@ static enum status write_all(struct safetensors_writer *writer, const char *byte
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return error_set(err, STATUS_IO, "%s: cannot write: %s", writer->path, strerror(written < 0 ? errno : ENOSPC));
+            return error_set(err, STATUS_IO, "%s: cannot write: %s", writer->path,
+                             strerror(written < 0 ? errno : ENOSPC));
         bytes += written;
         size -= (size_t)written;
     }

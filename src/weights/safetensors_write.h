@@ -1,5 +1,5 @@
-/* Writes one safetensors file front to back: the header first, from the tensors' shapes, then their bytes in the same order.
- * Nothing of the data is held here, so a file of any size needs the memory of its header. */
+/* Writes one safetensors file front to back: the header first, from the tensors' shapes, then their bytes in
+ * the same order. Nothing of the data is held here, so a file of any size needs the memory of its header. */
 #ifndef DAY0_WEIGHTS_SAFETENSORS_WRITE_H
 #define DAY0_WEIGHTS_SAFETENSORS_WRITE_H
 
@@ -25,8 +25,8 @@ struct safetensors_writer {
 /* Bytes of a tensor's data. */
 uint64_t safetensors_spec_bytes(const struct safetensors_spec *spec);
 
-/* Does: creates `path` and writes its header; data then starts at a multiple of 64. Tensors with larger elements come
- * first, so that each is aligned to its element without gaps.
+/* Does: creates `path` and writes its header; data then starts at a multiple of 64. Tensors with larger
+ * elements come first, so that each is aligned to its element without gaps.
  * Owns: the writer owns the open file until safetensors_write_end, which is called after a failure, too. */
 NEEDS_CHECK enum status safetensors_write_begin(struct safetensors_writer *writer, const char *path,
                                                 const struct safetensors_spec *specs, size_t count, struct error *err);

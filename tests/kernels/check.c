@@ -65,8 +65,8 @@ bool near(struct check *c, const char *what, size_t index, double got, double wa
 {
     if (fabs(got - want) <= tolerance)
         return true;
-    fail(c, "%s[%zu] is %.9g, float64 has %.9g, off by %.3g with %.3g allowed", what, index, got, want, fabs(got - want),
-         tolerance);
+    fail(c, "%s[%zu] is %.9g, float64 has %.9g, off by %.3g with %.3g allowed", what, index, got, want,
+         fabs(got - want), tolerance);
     return false;
 }
 
@@ -250,7 +250,8 @@ int main(void)
             snprintf(present + strlen(present), sizeof present - strlen(present), " %s", check.bodies[b].tier);
         }
         if (!check.bench)
-            printf("%-20s %5zu cases:%s%s%s\n", kernel->kernel, check.n_cases, present, *absent ? "; skipped:" : "", absent);
+            printf("%-20s %5zu cases:%s%s%s\n", kernel->kernel, check.n_cases, present, *absent ? "; skipped:" : "",
+                   absent);
     }
     printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
     return failed ? 1 : 0;

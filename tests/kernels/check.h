@@ -1,7 +1,7 @@
 /* The kernel test: every body of all.def against its reference bit for bit, every reference against float64.
  *
- * The driver (check.c) walks all.def and calls check_<kernel> for each kernel, so that a kernel without a check does not
- * link. A check makes cases; a case is
+ * The driver (check.c) walks all.def and calls check_<kernel> for each kernel, so that a kernel without a check does
+ * not link. A check makes cases; a case is
  *
  *     begin(c, "n=%zu", n);                               names the case for messages and drops the buffers of the last
  *     float *x = floats(c, INPUT, n), *y = floats(c, OUTPUT, n);
@@ -72,7 +72,7 @@ struct check {
     void (*body)(void);
     unsigned special_class; /* of this case */
     size_t n_cases;
-    size_t n_lengths_used; /* by the loop over lengths in progress */
+    size_t n_lengths_used;         /* by the loop over lengths in progress */
     double work_bytes, work_flops; /* of one call, for the bench */
     double started_s, started_processor_s, spent_s;
     size_t n_runs;
@@ -82,8 +82,8 @@ struct check {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* for (size_t n = least; next_length(c, &n);): lengths around the vector width and beyond, from `least` on (0 or 1); in a
- * bench a model's width alone. */
+/* for (size_t n = least; next_length(c, &n);): lengths around the vector width and beyond, from `least` on (0 or 1);
+ * in a bench a model's width alone. */
 bool next_length(struct check *c, size_t *n);
 
 void begin(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,5 @@
 #include "check.h"
 
-
 /* Units of the last place that math_ref.h promises, in halves (EPS). Subnormal results count as absolute. */
 static double units(double n, double value)
 {

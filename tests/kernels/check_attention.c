@@ -10,7 +10,7 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, 1},      {1, 17, 40, 32}, {2, 16, 64, 64},  {3, 5, 33, 17},   {8, 31, 96, 80},
+    {1, 1, 1, 1},       {1, 17, 40, 32},  {2, 16, 64, 64}, {3, 5, 33, 17},   {8, 31, 96, 80},
     {16, 64, 576, 512}, {5, 100, 48, 48}, {65, 7, 32, 16}, {130, 3, 15, 15}, {7, 130, 528, 512},
 };
 static const struct shape shapes_bench[] = {{32, 64, 576, 512}, {96, 64, 576, 512}, {1, 64, 576, 512}};
@@ -89,8 +89,8 @@ static void check_attend(struct check *c, enum dtype dtype)
         double pairs = (double)(shape.n_heads * shape.n_rows);
         work(c, (double)(n * element_bytes), pairs * (2.0 * (double)(shape.width + shape.latent) + 20.0));
         while (next_body(c))
-            CALL(c, attend_f32)(a.acc, a.peak, a.total, a.scores, a.q, a.rows, shape.n_heads, shape.n_rows, shape.width,
-                                shape.latent);
+            CALL(c, attend_f32)
+            (a.acc, a.peak, a.total, a.scores, a.q, a.rows, shape.n_heads, shape.n_rows, shape.width, shape.latent);
         for (size_t h = 0; exact(c) && h < shape.n_heads; h++)
             if (!compare_head(c, &a, &shape, h, dtype))
                 return;
@@ -133,12 +133,14 @@ void check_attend_bf16(struct check *c)
 
 void check_attend_merge_f32(struct check *c)
 {
-    static const struct shape merge_shapes[] = {{1, 0, 0, 1}, {2, 0, 0, 17}, {15, 0, 0, 16}, {17, 0, 0, 33}, {32, 0, 0, 512}};
+    static const struct shape merge_shapes[] = {
+        {1, 0, 0, 1}, {2, 0, 0, 17}, {15, 0, 0, 16}, {17, 0, 0, 33}, {32, 0, 0, 512}};
     for (size_t s = c->bench ? COUNT(merge_shapes) - 1 : 0; s < COUNT(merge_shapes); s++) {
         size_t n_heads = merge_shapes[s].n_heads, latent = merge_shapes[s].latent, n = n_heads * latent;
         begin(c, "heads=%zu latent=%zu", n_heads, latent);
         float *acc = floats(c, UPDATED, n), *acc2 = floats(c, INPUT, n), *old = floats(c, INPUT, n);
-        float *peak = floats(c, UPDATED, n_heads), *peak2 = floats(c, INPUT, n_heads), *old_peak = floats(c, INPUT, n_heads);
+        float *peak = floats(c, UPDATED, n_heads), *peak2 = floats(c, INPUT, n_heads),
+              *old_peak = floats(c, INPUT, n_heads);
         float *total = floats(c, UPDATED, n_heads), *total2 = floats(c, INPUT, n_heads);
         float *old_total = floats(c, INPUT, n_heads);
         fill_normal(c, acc, n, 1.0f);
@@ -162,7 +164,8 @@ void check_attend_merge_f32(struct check *c)
                 return;
             for (size_t i = h * latent; i < (h + 1) * latent; i++) {
                 double kept = old[i] * a, joined = acc2[i] * b;
-                if (!near(c, "acc", i, reference(c, acc)[i], kept + joined, relative * (fabs(kept) + fabs(joined)) + TINY))
+                if (!near(c, "acc", i, reference(c, acc)[i], kept + joined,
+                          relative * (fabs(kept) + fabs(joined)) + TINY))
                     return;
             }
         }

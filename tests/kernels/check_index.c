@@ -43,8 +43,8 @@ static double element(const void *block, size_t d, size_t j, size_t D, enum dtyp
     return mx_e4m3_value(codes[at]) * ldexp(1.0, scales[d / MX_BLOCK * 16 + j] - 127);
 }
 
-static bool compare_key(struct check *c, const float *scores, const float *q, const float *w, const char *block, size_t at,
-                        const struct shape *shape, enum dtype dtype)
+static bool compare_key(struct check *c, const float *scores, const float *q, const float *w, const char *block,
+                        size_t at, const struct shape *shape, enum dtype dtype)
 {
     double sum = 0.0, error = TINY;
     for (size_t h = 0; h < shape->H; h++) {
@@ -148,8 +148,8 @@ static bool rank_is_higher(float a, size_t position_a, float b, size_t position_
 }
 
 /* Ranks must order positions as scores do, and every position not listed must not beat the threshold's. */
-static void compare_ranks(struct check *c, const uint64_t *out, size_t count, const float *scores, size_t n, uint32_t first,
-                          size_t threshold_at)
+static void compare_ranks(struct check *c, const uint64_t *out, size_t count, const float *scores, size_t n,
+                          uint32_t first, size_t threshold_at)
 {
     size_t next = 0;
     for (size_t i = 0; i < n; i++) {
@@ -167,8 +167,14 @@ static void compare_ranks(struct check *c, const uint64_t *out, size_t count, co
 
 void check_index_filter(struct check *c)
 {
-    const uint64_t extremes[] = {0, UINT64_MAX, 0x007fffffull << 32, 0x007fffffull << 32 | 0xfffffff0, 0xff800000ull << 32,
-                                 0x80000000ull << 32, 0xffc00000ull << 32, 0x7fffffffull << 32};
+    const uint64_t extremes[] = {0,
+                                 UINT64_MAX,
+                                 0x007fffffull << 32,
+                                 0x007fffffull << 32 | 0xfffffff0,
+                                 0xff800000ull << 32,
+                                 0x80000000ull << 32,
+                                 0xffc00000ull << 32,
+                                 0x7fffffffull << 32};
     for (size_t n = 0; next_length(c, &n);) {
         for (size_t trial = 0; trial < (c->bench ? 2 : COUNT(extremes) + 4); trial++) {
             uint32_t first = trial & 1 ? 0 : 123456789;

@@ -105,8 +105,12 @@ void check_kda_f32(struct check *c)
         size_t n = shape.n_tokens ? (shape.n_tokens - 1) * stride + widest : 0;
         size_t state_floats = (shape.V + 15) / 16 * shape.K * 16;
         begin(c, "tokens=%zu K=%zu V=%zu%s", shape.n_tokens, shape.K, shape.V, in_place ? " o=v" : "");
-        struct inputs in = {floats(c, INPUT, n), floats(c, INPUT, n), floats(c, in_place ? UPDATED : INPUT, n),
-                            floats(c, INPUT, n), floats(c, INPUT, shape.n_tokens), floats(c, UPDATED, state_floats)};
+        struct inputs in = {floats(c, INPUT, n),
+                            floats(c, INPUT, n),
+                            floats(c, in_place ? UPDATED : INPUT, n),
+                            floats(c, INPUT, n),
+                            floats(c, INPUT, shape.n_tokens),
+                            floats(c, UPDATED, state_floats)};
         float *o = in_place ? in.v : floats(c, OUTPUT, n), *u = floats(c, OUTPUT, n);
         float *S_before = floats(c, INPUT, state_floats);
         fill_inputs(c, &in, n, &shape);
@@ -129,8 +133,12 @@ void check_kda_replay_f32(struct check *c)
         size_t n = shape.n_tokens ? (shape.n_tokens - 1) * stride + widest : 0;
         size_t state_floats = (shape.V + 15) / 16 * shape.K * 16;
         begin(c, "tokens=%zu K=%zu V=%zu", shape.n_tokens, shape.K, shape.V);
-        struct inputs in = {floats(c, INPUT, n), floats(c, INPUT, n), floats(c, INPUT, n), floats(c, INPUT, n),
-                            floats(c, INPUT, shape.n_tokens), floats(c, UPDATED, state_floats)};
+        struct inputs in = {floats(c, INPUT, n),
+                            floats(c, INPUT, n),
+                            floats(c, INPUT, n),
+                            floats(c, INPUT, n),
+                            floats(c, INPUT, shape.n_tokens),
+                            floats(c, UPDATED, state_floats)};
         float *u = floats(c, INPUT, n);
         fill_inputs(c, &in, n, &shape);
         float *stepped = calloc(state_floats + n, sizeof *stepped), *o = stepped + state_floats;

@@ -12,12 +12,13 @@ struct shape {
 
 /* Around tile, panel and group sizes of every tier: tokens 2, 4, 8, 64; rows 3, 6, 8; columns 16, 512. */
 static const struct shape shapes[] = {
-    {1, 1, 1},    {3, 15, 2},  {8, 16, 1},   {9, 17, 1},   {6, 64, 4},    {7, 33, 3},    {5, 0, 2},   {0, 32, 2}, {4, 8, 0},
-    {13, 511, 5}, {6, 512, 6}, {7, 513, 7},  {16, 1040, 1}, {5, 2079, 2}, {12, 128, 63}, {7, 96, 64}, {9, 160, 65},
-    {2, 48, 131}, {1, 100, 9}, {23, 300, 1},   {13, 48, 8},  {8, 1040, 10}, {3, 513, 4},
+    {1, 1, 1},    {3, 15, 2},   {8, 16, 1},  {9, 17, 1},   {6, 64, 4},    {7, 33, 3},    {5, 0, 2},     {0, 32, 2},
+    {4, 8, 0},    {13, 511, 5}, {6, 512, 6}, {7, 513, 7},  {16, 1040, 1}, {5, 2079, 2},  {12, 128, 63}, {7, 96, 64},
+    {9, 160, 65}, {2, 48, 131}, {1, 100, 9}, {23, 300, 1}, {13, 48, 8},   {8, 1040, 10}, {3, 513, 4},
 };
 static const struct shape shapes_mx[] = {
-    {1, 32, 1}, {9, 64, 1}, {7, 96, 3}, {6, 512, 4}, {5, 544, 6}, {17, 1056, 1}, {8, 2080, 2}, {5, 128, 67}, {3, 0, 2}, {13, 544, 8}, {8, 1056, 9}, {7, 64, 5},
+    {1, 32, 1},   {9, 64, 1},   {7, 96, 3}, {6, 512, 4},  {5, 544, 6},  {17, 1056, 1},
+    {8, 2080, 2}, {5, 128, 67}, {3, 0, 2},  {13, 544, 8}, {8, 1056, 9}, {7, 64, 5},
 };
 /* A weight that streams from memory, and one that stays near for many tokens. */
 static const struct shape shapes_bench[] = {{32768, 8192, 1}, {32768, 8192, 4}, {2048, 2048, 1}, {2048, 2048, 2},
@@ -75,7 +76,8 @@ struct batch {
 static void make_batch(struct check *c, struct batch *batch, size_t n_tokens, size_t n_in, size_t n_out)
 {
     enum { GAP = 3 };
-    size_t in_count = n_tokens ? n_tokens * (n_in + GAP) - GAP : 0, out_count = n_tokens ? n_tokens * (n_out + GAP) - GAP : 0;
+    size_t in_count = n_tokens ? n_tokens * (n_in + GAP) - GAP : 0,
+           out_count = n_tokens ? n_tokens * (n_out + GAP) - GAP : 0;
     float *x = floats(c, INPUT, in_count);
     batch->first_y = floats(c, OUTPUT, out_count);
     fill_normal(c, x, in_count, 1.0f);
@@ -87,7 +89,8 @@ static void make_batch(struct check *c, struct batch *batch, size_t n_tokens, si
 }
 
 /* linear_* and linear_t_* have one type each. */
-static void check_products(struct check *c, enum dtype dtype, bool transposed, const struct shape *list, size_t n_shapes)
+static void check_products(struct check *c, enum dtype dtype, bool transposed, const struct shape *list,
+                           size_t n_shapes)
 {
     for (size_t s = 0; s < n_shapes; s++) {
         struct shape shape = list[s];

@@ -62,7 +62,8 @@ static void fill_blocks(struct check *c, float *x, size_t n)
     }
 }
 
-/* The reference by the definition of mx.h: the scale from the block's peak, every code the nearest of all, ties to even. */
+/* The reference by the definition of mx.h: the scale from the block's peak, every code the nearest of all, ties to
+ * even. */
 static bool nearest_codes(struct check *c, const uint8_t *codes, uint8_t scale, const float *x, int rule)
 {
     const double largest = 448.0;

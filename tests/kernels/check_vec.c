@@ -1,6 +1,5 @@
 #include "check.h"
 
-
 /* A dot product's rounding: every fma and every halving once. */
 static double dot_tolerance(size_t n, double magnitude)
 {

@@ -14,6 +14,8 @@
 #include "lab/commands.h"
 #include "model_help.h"
 
+#define GOLDEN_ROOT "tests/golden/model"
+
 static const char *const cases[] = {GOLDEN_ROOT "/k31-small-s1", GOLDEN_ROOT "/k31-s1", GOLDEN_ROOT "/linear-s1",
                                     GOLDEN_ROOT "/k3-s1"};
 enum { N_CASES = sizeof cases / sizeof *cases };

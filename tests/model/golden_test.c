@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "model_help.h"
 
-enum { CASES_MAX = 64 };
+enum { CASES_MAX = 128 };
 
 static const double bound_all = 3e-5, bound_position = 3e-4, margin_min = 1e-3;
 
@@ -139,10 +139,10 @@ int main(void)
 {
     static struct CMUnitTest tests[CASES_MAX];
     struct dirent **entries;
-    int n_tests = 0, n = scandir(GOLDEN_ROOT, &entries, NULL, alphasort);
+    int n_tests = 0, n = scandir(golden_root(), &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         char path[512];
-        snprintf(path, sizeof path, "%s/%s/config.json", GOLDEN_ROOT, entries[i]->d_name);
+        snprintf(path, sizeof path, "%s/%s/config.json", golden_root(), entries[i]->d_name);
         if (file_exists(path) && n_tests < CASES_MAX) {
             char *name = strdup(entries[i]->d_name);
             tests[n_tests++] = (struct CMUnitTest){name, check_case, NULL, NULL, name};
@@ -151,7 +151,7 @@ int main(void)
     }
     free(entries);
     if (n_tests == 0) {
-        fprintf(stderr, "no cases under " GOLDEN_ROOT "; run from the project's folder\n");
+        fprintf(stderr, "no cases under %s; run from the project's folder\n", golden_root());
         return 1;
     }
     int failed = _cmocka_run_group_tests("golden", tests, (size_t)n_tests, NULL, NULL);

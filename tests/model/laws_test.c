@@ -20,14 +20,16 @@ static unsigned long allocations;
 #define COUNTS_ALLOCATIONS 1
 static _Atomic unsigned long allocations;
 
+/* Visible, so that what the C library allocates for itself is counted too. */
+#define COUNTED __attribute__((visibility("default")))
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *old, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
-void *malloc(size_t bytes);
-void *calloc(size_t count, size_t bytes);
-void *realloc(void *old, size_t bytes);
-void *aligned_alloc(size_t alignment, size_t bytes);
+COUNTED void *malloc(size_t bytes);
+COUNTED void *calloc(size_t count, size_t bytes);
+COUNTED void *realloc(void *old, size_t bytes);
+COUNTED void *aligned_alloc(size_t alignment, size_t bytes);
 
 void *malloc(size_t bytes)
 {

@@ -13,6 +13,12 @@ bool slow_tests(void)
     return slow && strcmp(slow, "1") == 0;
 }
 
+const char *golden_root(void)
+{
+    const char *root = getenv("DAY0_GOLDEN");
+    return root && *root ? root : "tests/golden/model";
+}
+
 static char *read_or_fail(const char *directory, const char *name, size_t *bytes)
 {
     char path[PATH_BYTES_MAX], *data;
@@ -26,7 +32,7 @@ struct golden golden_load(const char *name, uint32_t n_tokens_max)
 {
     struct golden g = {0};
     size_t bytes;
-    snprintf(g.directory, sizeof g.directory, "%s/%s", GOLDEN_ROOT, name);
+    snprintf(g.directory, sizeof g.directory, "%s/%s", golden_root(), name);
     char *text = read_or_fail(g.directory, "tokens.txt", &bytes);
     g.tokens = calloc(bytes, sizeof *g.tokens);
     uint32_t n_file = 0;

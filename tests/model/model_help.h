@@ -12,7 +12,8 @@
 
 #include "model/model.h"
 
-#define GOLDEN_ROOT "tests/golden/model"
+/* The folder of golden cases: $DAY0_GOLDEN, else tests/golden/model. */
+const char *golden_root(void);
 
 struct golden {
     char directory[256];

@@ -1,8 +1,9 @@
-/* Damaged checkpoints: config.json and header changed at random, in ways that are almost right and ways that are not.
+/* Damaged checkpoints: config.json and header changed at random, in ways that are almost right and ways that
+ * are not.
  *
- * Law: each one opens and runs a step without a crash, or is refused with a sentence; the report says the same as opening
- * does. 1,000 of them in `make check`, 10,000 with DAY0_SLOW=1; DAY0_MUTATION=N repeats the one of that number and says what
- * it was. */
+ * Law: each one opens and runs a step without a crash, or is refused with a sentence; the report says the
+ * same as opening does. 1,000 of them in `make check`, 10,000 with DAY0_SLOW=1; DAY0_MUTATION=N repeats the
+ * one of that number and says what it was. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -133,10 +134,23 @@ static size_t list_members(json_t *object, struct member *out, size_t n)
 /* A value where `old` stood: often of the same type and near it, sometimes anything. */
 static json_t *other_value(const json_t *old)
 {
-    static const char *const words[] = {"", "x", "silu", "situ", "softmax", "sigmoid", "BF16", "F32", "F16", "U8", "F8_E4M3",
-                                        "I64", "mxfp4-pack-quantized"};
-    static const json_int_t numbers[] = {0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 255, 256, 257, 4096, 4097, 65536,
-                                         1 << 20, (1 << 20) + 1, INT32_MAX, UINT32_MAX, INT64_MAX, -1, INT64_MIN};
+    static const char *const words[] = {"",
+                                        "x",
+                                        "silu",
+                                        "situ",
+                                        "softmax",
+                                        "sigmoid",
+                                        "BF16",
+                                        "F32",
+                                        "F16",
+                                        "U8",
+                                        "F8_E4M3",
+                                        "I64",
+                                        "mxfp4-pack-quantized"};
+    static const json_int_t numbers[] = {
+        0,         1,          2,         3,   4,        5,   7,    8,    16,    31,      32,
+        33,        64,         100,       255, 256,      257, 4096, 4097, 65536, 1 << 20, (1 << 20) + 1,
+        INT32_MAX, UINT32_MAX, INT64_MAX, -1,  INT64_MIN};
     if (json_is_integer(old) && below(3)) {
         json_int_t value = json_integer_value(old);
         switch (below(5)) {
@@ -185,9 +199,23 @@ static json_t *other_value(const json_t *old)
 static void mutate_member(json_t *root, const char *where)
 {
     static struct member members[MEMBERS_MAX];
-    static const char *const keys[] = {"dsa_config", "index_topk", "topk", "head_dim", "num_experts_per_tok", "gate_lower_bound",
-                                       "text_config", "quantization_config", "attn_res_block_size", "q_lora_rank", "tie_word_embeddings",
-                                       "new_key", "layers", "shape", "dtype", "data_offsets", "__metadata__"};
+    static const char *const keys[] = {"dsa_config",
+                                       "index_topk",
+                                       "topk",
+                                       "head_dim",
+                                       "num_experts_per_tok",
+                                       "gate_lower_bound",
+                                       "text_config",
+                                       "quantization_config",
+                                       "attn_res_block_size",
+                                       "q_lora_rank",
+                                       "tie_word_embeddings",
+                                       "new_key",
+                                       "layers",
+                                       "shape",
+                                       "dtype",
+                                       "data_offsets",
+                                       "__metadata__"};
     size_t n = list_members(root, members, 0);
     if (n == 0)
         return;
@@ -354,7 +382,8 @@ static void check_sentence(const struct error *err)
     if (!strstr(err->text, "tensor "))
         return;
     bool missing = strstr(err->text, "in the checkpoint") != NULL;
-    if (!strstr(err->text, "expected") || !strstr(err->text, "found") || (!missing && !strstr(err->text, ".safetensors")))
+    if (!strstr(err->text, "expected") || !strstr(err->text, "found") ||
+        (!missing && !strstr(err->text, ".safetensors")))
         fail_msg("mutation %ld (%s): file, tensor, expected or found is not named: %s", current, what, err->text);
 }
 
@@ -401,8 +430,8 @@ static bool try_one(long number)
     report_close(report);
     /* What only the data shows the report cannot know. */
     if (runnable != opens && !strstr(err.text, "found 255 (NaN)"))
-        fail_msg("mutation %ld (%s): the report says %s, opening: %s", number, what, runnable ? "runnable" : report_err.text,
-                 opens ? "fine" : err.text);
+        fail_msg("mutation %ld (%s): the report says %s, opening: %s", number, what,
+                 runnable ? "runnable" : report_err.text, opens ? "fine" : err.text);
     return opens;
 }
 

@@ -234,7 +234,7 @@ static void long_context_in_little_memory(void **state)
     options.n_threads = 2;
     struct model *model = synth_open(&synth, &options);
     size_t workspace = 0, scratch = model->runner.scratch_bytes;
-    for (uint32_t p = 0; p < model->n_plans; p++)
+    for (uint32_t p = 0; p < MODEL_BUCKETS; p++)
         workspace = model->plans[p].workspace_bytes > workspace ? model->plans[p].workspace_bytes : workspace;
     print_message("workspace %.1f MB, scratch %.1f MB for %d tokens, top %u\n", (double)workspace / 1e6,
                   (double)scratch / 1e6, KEYS, model->topk);

@@ -1,5 +1,6 @@
-/* The published models at their true sizes as sparse files: real headers, real shard index, no data. Names and shapes are
- * written down here once more, from the published lists, so that the engine's own list has something to be compared with. */
+/* The published models at their true sizes as sparse files: real headers, real shard index, no data. Names
+ * and shapes are written down here once more, from the published lists, so that the engine's own list has
+ * something to be compared with. */
 #ifndef DAY0_TESTS_UNIT_LAYOUT_WRITER_H
 #define DAY0_TESTS_UNIT_LAYOUT_WRITER_H
 
@@ -17,8 +18,8 @@ struct layout {
     size_t header_bytes;
     uint64_t offset; /* in the file's data */
     size_t n_tensors;
-    const char *leave_out;    /* a tensor that is not written, or NULL */
-    const char *shorten;      /* one whose first axis is one short, or NULL */
+    const char *leave_out; /* a tensor that is not written, or NULL */
+    const char *shorten;   /* one whose first axis is one short, or NULL */
 };
 
 static inline void layout_file_name(char *out, size_t size, const struct layout *l)
@@ -55,8 +56,8 @@ static inline void layout_end_file(struct layout *l)
 }
 
 /* `place` is put before the name: "model.layers.3.self_attn.". Axes end with 0. */
-static inline void layout_add(struct layout *l, const char *place, const char *name, const char *dtype, uint64_t a, uint64_t b,
-                              uint64_t c)
+static inline void layout_add(struct layout *l, const char *place, const char *name, const char *dtype, uint64_t a,
+                              uint64_t b, uint64_t c)
 {
     char file[80], full[200];
     snprintf(full, sizeof full, "%s%s%s", l->prefix, place, name);
@@ -209,13 +210,17 @@ static inline void layout_rest(struct layout *l, bool k3)
 }
 
 /* Writes a whole layout without config.json; gives the number of tensors, the vision part included. */
-static inline size_t layout_write(const char *folder, enum layout_model model, const char *leave_out, const char *shorten)
+static inline size_t layout_write(const char *folder, enum layout_model model, const char *leave_out,
+                                  const char *shorten)
 {
     bool k3 = model != LAYOUT_LINEAR_48B;
     uint32_t n_layers = k3 ? 93 : 27;
     char path[2 * WRITER_PATH_BYTES];
-    struct layout l = {.folder = folder, .prefix = k3 ? "language_model." : "", .n_files = n_layers + (k3 ? 3 : 1),
-                       .leave_out = leave_out, .shorten = shorten};
+    struct layout l = {.folder = folder,
+                       .prefix = k3 ? "language_model." : "",
+                       .n_files = n_layers + (k3 ? 3 : 1),
+                       .leave_out = leave_out,
+                       .shorten = shorten};
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
     l.index = fopen(path, "wb");
     assert_non_null(l.index);

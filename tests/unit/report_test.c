@@ -1,4 +1,5 @@
-/* The report on checkpoints of the published sizes (sparse files, headers only) and on small ones with faults. */
+/* The report on checkpoints of the published sizes (sparse files, headers only) and on small ones with
+ * faults. */
 #include "layout_writer.h"
 
 #include <fcntl.h>
@@ -244,7 +245,7 @@ static void test_unknown_tensors(void **state)
 static void test_foreign(void **state)
 {
     static const struct {
-        const char *from, *to, *operator, *replaced;
+        const char *from, *to, *operator, * replaced;
     } cases[] = {
         {"\"mla_use_nope\": true", "\"mla_use_nope\": false", "mla.rotary", "mla.nope"},
         {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "activation.gelu", "activation.silu"},
@@ -326,9 +327,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_k31),           TEST(test_k3),      TEST(test_linear),       TEST(test_cache_types),
-        TEST(test_faults),        TEST(test_foreign), TEST(test_unknown_tensors), TEST(test_doubtful_key),
-        TEST(test_budget),        TEST(test_refusals),
+        TEST(test_k31),    TEST(test_k3),       TEST(test_linear),          TEST(test_cache_types),
+        TEST(test_faults), TEST(test_foreign),  TEST(test_unknown_tensors), TEST(test_doubtful_key),
+        TEST(test_budget), TEST(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

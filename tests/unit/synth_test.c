@@ -126,15 +126,15 @@ static void test_values(void **state)
     float *x = malloc(DRAWS * sizeof *x);
     uint16_t *halves = malloc(DRAWS * sizeof *halves);
     double mean, deviation;
-    values_init(values);
-    values_begin(values, &(struct values_recipe){VALUES_F32, -1.5f, 2, DRAWS - 3}, 1, "a");
-    values_take(values, x, DRAWS * sizeof *x);
+    synth_values_init(values);
+    synth_values_begin(values, &(struct values_recipe){VALUES_F32, -1.5f, 2, DRAWS - 3}, 1, "a");
+    synth_values_take(values, x, DRAWS * sizeof *x);
     moments(x, DRAWS - 3, &mean, &deviation);
     assert_true(fabs(mean + 1.5) < 0.01 && fabs(deviation - 2) < 0.01);
     assert_true(x[DRAWS - 4] < 0 || x[DRAWS - 4] > 0);
     assert_true(x[DRAWS - 3] == 0 && x[DRAWS - 2] == 0 && x[DRAWS - 1] == 0);
-    values_begin(values, &(struct values_recipe){VALUES_BF16, 0, 0.02f, UINT64_MAX}, 1, "b");
-    values_take(values, halves, DRAWS * sizeof *halves);
+    synth_values_begin(values, &(struct values_recipe){VALUES_BF16, 0, 0.02f, UINT64_MAX}, 1, "b");
+    synth_values_take(values, halves, DRAWS * sizeof *halves);
     double beyond = 0;
     for (size_t i = 0; i < DRAWS; i++) {
         x[i] = f32_from_bf16(halves[i]);
@@ -157,13 +157,15 @@ static void test_packed_values(void **state)
     struct values *values = malloc(sizeof *values);
     uint8_t *codes = malloc(BLOCKS * MX_BLOCK / 2), *scales = malloc(BLOCKS);
     float *x = malloc((size_t)BLOCKS * MX_BLOCK * sizeof *x);
-    values_init(values);
+    synth_values_init(values);
     for (size_t d = 0; d < sizeof deviations / sizeof *deviations; d++) {
         double mean, deviation;
-        values_begin(values, &(struct values_recipe){VALUES_MXFP4_CODES, 0, deviations[d], UINT64_MAX}, 1, "codes");
-        values_take(values, codes, BLOCKS * MX_BLOCK / 2);
-        values_begin(values, &(struct values_recipe){VALUES_MXFP4_SCALES, 0, deviations[d], UINT64_MAX}, 1, "scales");
-        values_take(values, scales, BLOCKS);
+        synth_values_begin(values, &(struct values_recipe){VALUES_MXFP4_CODES, 0, deviations[d], UINT64_MAX}, 1,
+                           "codes");
+        synth_values_take(values, codes, BLOCKS * MX_BLOCK / 2);
+        synth_values_begin(values, &(struct values_recipe){VALUES_MXFP4_SCALES, 0, deviations[d], UINT64_MAX}, 1,
+                           "scales");
+        synth_values_take(values, scales, BLOCKS);
         for (size_t b = 0; b < BLOCKS; b++)
             mx_dequantize_fp4(x + b * MX_BLOCK, codes + b * MX_BLOCK / 2, scales[b]);
         moments(x, (size_t)BLOCKS * MX_BLOCK, &mean, &deviation);
@@ -178,8 +180,9 @@ static void test_packed_values(void **state)
 
 /* ---- checkpoints ---- */
 
-static const char *const shapes[] = {"small-k3.json", "small-k31.json", "small-linear.json", "small-k31-real-layers.json",
-                                     "tiny-k31.json", "tiny-linear.json"};
+static const char *const shapes[] = {"small-k3.json",     "small-k31.json",
+                                     "small-linear.json", "small-k31-real-layers.json",
+                                     "tiny-k31.json",     "tiny-linear.json"};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The report finds nothing to say, and the plan of memory is the one that opening makes. */
@@ -314,9 +317,11 @@ static void test_published_layout(void **state)
     assert_int_equal(find(checkpoint, "model.layers.0.self_attn.q_conv1d.weight")->rank, 3);
     assert_int_equal(find(checkpoint, "model.layers.0.self_attn.dt_bias")->stored, STORED_F32);
     assert_int_equal(find(checkpoint, "model.layers.0.self_attn.o_norm.weight")->stored, STORED_F32);
-    assert_int_equal(find(checkpoint, "model.layers.1.block_sparse_moe.gate.e_score_correction_bias")->stored, STORED_F32);
+    assert_int_equal(find(checkpoint, "model.layers.1.block_sparse_moe.gate.e_score_correction_bias")->stored,
+                     STORED_F32);
     assert_int_equal(find(checkpoint, "model.layers.1.block_sparse_moe.experts.7.w2.weight_packed")->stored, STORED_U8);
-    assert_int_equal(find(checkpoint, "model.layers.1.block_sparse_moe.shared_experts.up_proj.weight")->stored, STORED_BF16);
+    assert_int_equal(find(checkpoint, "model.layers.1.block_sparse_moe.shared_experts.up_proj.weight")->stored,
+                     STORED_BF16);
     assert_int_equal(find(checkpoint, "model.layers.3.self_attn.indexer.k_norm.bias")->stored, STORED_BF16);
     assert_int_equal(find(checkpoint, "model.output_attn_res_proj.weight")->shape[0], 1);
     checkpoint_close(checkpoint);
@@ -392,9 +397,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_round_trip),         TEST(test_writer_failures),  TEST(test_values),
-        TEST(test_packed_values),      TEST(test_every_architecture), TEST(test_shards_and_seeds),
-        TEST(test_published_layout),   TEST(test_tokenizer),        TEST(test_refusals),
+        TEST(test_round_trip),       TEST(test_writer_failures),    TEST(test_values),
+        TEST(test_packed_values),    TEST(test_every_architecture), TEST(test_shards_and_seeds),
+        TEST(test_published_layout), TEST(test_tokenizer),          TEST(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
