@@ -69,6 +69,8 @@ static uint16_t half_from(double x)
     int exponent;
     if (isnan(x))
         return 0x7e00;
+    if (magnitude == 0.0)
+        return sign;
     if (magnitude >= 65520.0)
         return (uint16_t)(sign | 0x7c00);
     (void)frexp(magnitude, &exponent); /* magnitude < 2^exponent */
