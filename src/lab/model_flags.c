@@ -68,7 +68,7 @@ static enum status choose(const char *name, const char *value, const char *const
 
 enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
 {
-    static const char *const acts[] = {"exact"}, *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
+    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
                              *const rules[] = {"floor", "ceil"}, *const execs[] = {"graph", "eager"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     struct model_options *o = &flags->options;
@@ -79,7 +79,9 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         flags->directory = value;
         return STATUS_OK;
     case FLAG_ACT:
-        return choose("act", value, acts, 1, &chosen, err);
+        TRY(choose("act", value, acts, 3, &chosen, err));
+        o->act = (enum act)chosen;
+        return STATUS_OK;
     case FLAG_KV:
         TRY(choose("kv", value, kvs, 2, &chosen, err));
         o->latent_dtype = kv_types[chosen];
