@@ -12,12 +12,14 @@ const char model_flags_help[] =
     "  -m, --model DIR       checkpoint directory (default: the bundled model, or $DAY0_MODEL)\n"
     "      --accept-unknown  run although config.json has keys that may change the meaning\n"
     "Computation:\n"
-    "      --act exact       activations meet weights in float32 (the only policy so far)\n"
+    "      --act exact|int8|f16  arithmetic of activations and weights: float32 (default); MXFP4 weights in INT8; or\n"
+    "                        that and BF16 weights in FP16\n"
     "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --threads N       threads (default: one a core)\n"
-    "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, neon (default: the best; or $DAY0_CPU)\n"
+    "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
+    "                        $DAY0_CPU)\n"
     "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n";
 
 struct model_flags model_flags_default(void)
