@@ -6,9 +6,7 @@
 
 void BODY(narrow_int8)(void *out, const float *x, size_t n)
 {
-    int8_t *codes = out;
-    float *scales = (float *)(void *)(codes + n);
-    int32_t *offsets = (int32_t *)(void *)(scales + n / NARROW_GROUP);
+    struct narrow_group *groups = out;
     v16 anchor = v16_set(12582912.0f); /* 1.5 * 2^23: an addition rounds to an integer in the lowest bits */
     for (size_t g = 0; g < n / NARROW_GROUP; g++) {
         v16 low = v16_load(x + g * NARROW_GROUP), high = v16_load(x + g * NARROW_GROUP + 16);
@@ -24,10 +22,10 @@ void BODY(narrow_int8)(void *out, const float *x, size_t n)
         }
         low = v16_add(v16_mul(low, v16_set(inverse)), anchor);
         high = v16_add(v16_mul(high, v16_set(inverse)), anchor);
-        v16i_store_s8_nibbles(codes + g * NARROW_GROUP, v16_bits(low));
-        v16i_store_s8_nibbles(codes + g * NARROW_GROUP + 16, v16_bits(high));
-        scales[g] = scale;
-        offsets[g] = -12 * (int32_t)v16_sum(v16_add(v16_sub(low, anchor), v16_sub(high, anchor)));
+        v16i_store_s8_nibbles(groups[g].codes, v16_bits(low));
+        v16i_store_s8_nibbles(groups[g].codes + 16, v16_bits(high));
+        groups[g].scale = scale;
+        groups[g].offset = -12 * (int32_t)v16_sum(v16_add(v16_sub(low, anchor), v16_sub(high, anchor)));
     }
 }
 
@@ -40,7 +38,7 @@ enum {
 INLINE void int8_panel(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t left,
                        size_t n_tokens)
 {
-    size_t columns = w->columns, n_groups = columns / MX_BLOCK, row_bytes = matrix_row_bytes(w);
+    size_t n_groups = w->columns / MX_BLOCK, row_bytes = matrix_row_bytes(w);
     const uint8_t *rows[INT8_OUTPUTS], *scales[INT8_OUTPUTS];
     v16 sums[INT8_TOKENS];
     for (size_t o = 0; o < INT8_OUTPUTS; o++) { /* beyond the last row: computed, not stored */
@@ -62,10 +60,9 @@ INLINE void int8_panel(float *const *y, const void *const *x, const struct matri
             v16 scale = e8m0_lanes(turned[b], INT8_OUTPUTS);
             mxfp4_turn(weights, rows, g * (MX_BLOCK / 2));
             for (size_t t = 0; t < n_tokens; t++) {
-                v16i dot = v16i_dot32(v16i_set(narrow_offsets(x[t], columns)[g]), weights,
-                                      (const int8_t *)x[t] + g * MX_BLOCK);
-                v16 factor = v16_mul(scale, v16_set(narrow_scales(x[t], columns)[g]));
-                sums[t] = v16_fma(v16_from_integers(dot), factor, sums[t]);
+                const struct narrow_group *group = (const struct narrow_group *)x[t] + g;
+                v16i dot = v16i_dot32(v16i_set(group->offset), weights, group->codes);
+                sums[t] = v16_fma(v16_from_integers(dot), v16_mul(scale, v16_set(group->scale)), sums[t]);
             }
         }
     }

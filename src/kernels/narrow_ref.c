@@ -21,9 +21,7 @@ static bool peak_of(const float *x, size_t n, float *peak)
 void narrow_int8_ref(void *out, const float *x, size_t n)
 {
     static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-    int8_t *codes = out;
-    float *scales = (float *)(void *)(codes + n);
-    int32_t *offsets = (int32_t *)(void *)(scales + n / NARROW_GROUP);
+    struct narrow_group *groups = out;
     for (size_t g = 0; g < n / NARROW_GROUP; g++) {
         const float *group = x + g * NARROW_GROUP;
         float peak;
@@ -31,11 +29,11 @@ void narrow_int8_ref(void *out, const float *x, size_t n)
         int sum = 0;
         for (size_t i = 0; i < NARROW_GROUP; i++) {
             int code = plain ? (int)rintf(group[i / 8 * 8 + order[i % 8]] * (127.0f / peak)) : 0;
-            codes[g * NARROW_GROUP + i] = (int8_t)code;
+            groups[g].codes[i] = (int8_t)code;
             sum += code;
         }
-        scales[g] = plain ? peak / 254.0f : finite ? 0.0f : f32_from_bits(NAN_BITS);
-        offsets[g] = -12 * sum;
+        groups[g].scale = plain ? peak / 254.0f : finite ? 0.0f : f32_from_bits(NAN_BITS);
+        groups[g].offset = -12 * sum;
     }
 }
 
@@ -46,14 +44,15 @@ void linear_mxfp4_int8_ref(float *const *y, const void *const *x, const struct m
     for (size_t row = 0; row < w->rows; row++) {
         const uint8_t *bytes = (const uint8_t *)w->data + row * matrix_row_bytes(w);
         for (size_t t = 0; t < n_tokens; t++) {
-            const int8_t *codes = x[t];
+            const struct narrow_group *groups = x[t];
             float sum = 0.0f;
             for (size_t g = 0; g < n_groups; g++) {
                 int dot = 0;
-                for (size_t i = g * MX_BLOCK; i < (g + 1) * MX_BLOCK; i++)
-                    dot += (int)(2.0f * mx_e2m1_values[bytes[i / 2] >> (i & 1 ? 4 : 0) & 15]) *
-                           codes[i / 8 * 8 + place[i % 8]];
-                float scale = mx_e8m0_value(w->scales[row * n_groups + g]) * narrow_scales(x[t], w->columns)[g];
+                const uint8_t *block = bytes + g * (MX_BLOCK / 2);
+                for (size_t i = 0; i < MX_BLOCK; i++)
+                    dot += (int)(2.0f * mx_e2m1_values[block[i / 2] >> (i & 1 ? 4 : 0) & 15]) *
+                           groups[g].codes[i / 8 * 8 + place[i % 8]];
+                float scale = mx_e8m0_value(w->scales[row * n_groups + g]) * groups[g].scale;
                 sum = fmaf((float)dot, scale, sum);
             }
             y[t][row] = sum;

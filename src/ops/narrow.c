@@ -62,7 +62,7 @@ void op_narrow(struct plan *plan, const char *stream, struct inputs *inputs, con
         return;
     CHECK(w->columns <= from.stride);
     if (!inputs->has[form])
-        inputs->forms[form] = plan_buffer(plan, inputs->rows, (uint32_t)(narrow_bytes(form, from.stride + 16) / 4));
+        inputs->forms[form] = plan_buffer(plan, inputs->rows, (uint32_t)(narrow_stride(form, from.stride) / 4));
     inputs->has[form] = true;
     inputs->writers[form] = writer;
     inputs->columns[form] = w->columns;
