@@ -46,7 +46,8 @@ engine_tests := $(call suite,engine,test)
 fuzz_tests := $(call suite,fuzz,fuzz)
 kernel_test := $(if $(wildcard tests/kernels/check.c),$(OUT)/tests/kernels/check)
 tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_tests)
-run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) sh tools/run_tests.sh
+run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) \
+	sh tools/run_tests.sh
 
 .PHONY: all day0 help tests check check-slow check-kernels check-bare check-install install uninstall lint fmt fuzz \
 	clean
@@ -169,10 +170,10 @@ $(OUT)/tests/%.o: CFLAGS += $(if $(findstring aarch64,$(MACHINE)),-fno-tree-vect
 $(OUT)/tests/unit/%_test: $(OUT)/tests/unit/%_test.o $(call helpers,unit) $(library)
 	$(link) -o $@ $^ -lcmocka $(LDLIBS)
 $(OUT)/tests/model/%_test: $(OUT)/tests/model/%_test.o $(call helpers,model) $(library)
-	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka -lutil $(LDLIBS)
 # The engine's tests share the random checkpoints of the model's.
 $(OUT)/tests/engine/%_test: $(OUT)/tests/engine/%_test.o $(call helpers,engine) $(call helpers,model) $(library)
-	$(link) -o $@ $^ -lcmocka $(LDLIBS)
+	$(link) -o $@ $^ -lcmocka -lutil $(LDLIBS)
 
 # BUILD=fuzz brings libFuzzer's main, the others the replay driver's.
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)),,$(call helpers,fuzz)) $(library)

@@ -43,8 +43,7 @@ static int on_token(void *context, day0_session *session, const day0_token *toke
     return 0;
 }
 
-static void on_finish(void *context, day0_session *session, day0_finish finish, const char *text,
-                      size_t text_bytes)
+static void on_finish(void *context, day0_session *session, day0_finish finish, const char *text, size_t text_bytes)
 {
     (void)session;
     (void)finish;
@@ -81,9 +80,8 @@ static void print_table(const struct job *jobs, int n)
         day0_finish finish = day0_session_finish(job->session);
         bool any = job->n_tokens > 0;
         printf("%6zu %6u %-9s %10.2f %5.0f%%  %s%s\n", job->n_prompt, job->n_tokens, ends[finish],
-               any ? exp(-job->logprob_sum / job->n_tokens) : 0.0,
-               any ? 100.0 * job->n_best / job->n_tokens : 0.0, job->prompt,
-               finish == DAY0_FINISH_FAILED ? day0_session_failure(job->session) : job->text);
+               any ? exp(-job->logprob_sum / job->n_tokens) : 0.0, any ? 100.0 * job->n_best / job->n_tokens : 0.0,
+               job->prompt, finish == DAY0_FINISH_FAILED ? day0_session_failure(job->session) : job->text);
     }
 }
 

@@ -27,8 +27,7 @@ static int on_token(void *context, day0_session *session, const day0_token *toke
 }
 
 /* Called once at the end. What might have become the stop string and did not is released here. */
-static void on_finish(void *context, day0_session *session, day0_finish finish, const char *text,
-                      size_t text_bytes)
+static void on_finish(void *context, day0_session *session, day0_finish finish, const char *text, size_t text_bytes)
 {
     (void)context;
     (void)session;
@@ -38,8 +37,7 @@ static void on_finish(void *context, day0_session *session, day0_finish finish, 
     putchar('\n');
 }
 
-static day0_status complete(const char *model, const char *text, const char *stop, uint64_t seed,
-                            day0_error *error)
+static day0_status complete(const char *model, const char *text, const char *stop, uint64_t seed, day0_error *error)
 {
     day0_options options = day0_options_default();
     day0_engine *engine = NULL;

@@ -63,8 +63,8 @@ static int on_token(void *context, day0_session *session, const day0_token *toke
 
 /* Answers the conversation so far. *n_prompt is where the answer begins in the session's text, *message the
  * reply as JSON, malloc'd, for the conversation's next request. */
-static day0_status answer(day0_engine *engine, day0_session *session, const struct text *messages,
-                          uint64_t seed, size_t *n_prompt, char **message, day0_error *error)
+static day0_status answer(day0_engine *engine, day0_session *session, const struct text *messages, uint64_t seed,
+                          size_t *n_prompt, char **message, day0_error *error)
 {
     static const char begin[] = "{\"thinking\":false,\"messages\":[";
     struct text request = {0};
@@ -76,8 +76,7 @@ static day0_status answer(day0_engine *engine, day0_session *session, const stru
     add(&request, "]}", 2);
     day0_status status = day0_chat_prompt(engine, request.data, request.bytes, &prompt, error);
     if (status == DAY0_OK)
-        status = day0_reply_open(&reply, engine, false, on_event, NULL,
-                                 error); /* not thinking, as in the request */
+        status = day0_reply_open(&reply, engine, false, on_event, NULL, error); /* not thinking, as in the request */
     if (status == DAY0_OK) {
         day0_generation generation = day0_generation_default(engine);
         generation.tokens_max = 48;
@@ -106,8 +105,7 @@ static day0_status answer(day0_engine *engine, day0_session *session, const stru
 }
 
 /* One question and its answer, in an engine of its own. `again`: then another answer in place of it. */
-static day0_status turn(const char *model, const char *file, const char *question, bool again,
-                        day0_error *error)
+static day0_status turn(const char *model, const char *file, const char *question, bool again, day0_error *error)
 {
     day0_options options = day0_options_default();
     day0_engine *engine = NULL;
@@ -115,8 +113,7 @@ static day0_status turn(const char *model, const char *file, const char *questio
     struct text messages = {0};
     char *message = NULL;
     size_t n_prompt = 0;
-    bool recompute =
-        false; /* the file's state is of other numerics: the text counts, and is computed again */
+    bool recompute = false; /* the file's state is of other numerics: the text counts, and is computed again */
     options.model = model;
     options.context_max = 2048;
     day0_status status = day0_engine_open(&engine, &options, error);
@@ -154,8 +151,7 @@ static day0_status turn(const char *model, const char *file, const char *questio
         status = day0_session_set_note(session, messages.data, messages.bytes, error);
     }
     if (status == DAY0_OK)
-        status =
-            day0_session_save(session, file, error); /* whole or not at all: the old file stays until then */
+        status = day0_session_save(session, file, error); /* whole or not at all: the old file stays until then */
     free(message);
     free(messages.data);
     day0_engine_close(engine);

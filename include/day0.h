@@ -1,8 +1,8 @@
 /* day0: runs Kimi Linear, Kimi K3 and Kimi K3.1 checkpoints. The public interface; link with -lday0 (pkg-config day0).
  *
- * An engine is a loaded model with its caches. A session is one text that grows: its tokens, and what the model remembers
- * of them. Work is submitted to sessions and done in steps, each of which mixes pieces of prompts with single tokens of the
- * sessions that are generating:
+ * An engine is a loaded model with its caches. A session is one text that grows: its tokens, and what the model
+ * remembers of them. Work is submitted to sessions and done in steps, each of which mixes pieces of prompts with
+ * single tokens of the sessions that are generating:
  *
  *     day0_options options = day0_options_default();
  *     day0_engine_open(&engine, &options, &error);
@@ -12,9 +12,11 @@
  *
  * Threads   one thread at a time may call into an engine and its sessions; callbacks run on that thread and may call
  *           day0_session_cancel and the read-only functions, nothing else.
- * Errors    functions that can fail return a day0_status and fill *error (may be NULL) with one sentence that says what was
+ * Errors    functions that can fail return a day0_status and fill *error (may be NULL) with one sentence that says
+ * what was
  *           wanted, what was found and what to do. A failed call changes nothing unless it says so.
- * Results   a session's results do not depend on what other sessions do, on threads, or on how its prompt is cut: the same
+ * Results   a session's results do not depend on what other sessions do, on threads, or on how its prompt is cut: the
+ * same
  *           bits always. */
 #ifndef DAY0_H
 #define DAY0_H
@@ -57,29 +59,30 @@ typedef struct day0_session day0_session;
 typedef int day0_progress_fn(void *context, const char *what, uint64_t done, uint64_t total);
 
 typedef struct day0_options {
-    const char *model;      /* checkpoint directory */
-    uint64_t budget_bytes;  /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
-    uint32_t context_max;   /* tokens of one session; default 8192 */
-    uint32_t sessions_max;  /* default 1 */
-    uint32_t checkpoints_max; /* states kept for reuse by later texts with the same beginning; default 16 */
-    uint32_t piece_tokens;  /* of a prompt in one step: what a generating session waits for at most; default 256 */
-    uint32_t threads;       /* 0: one a core */
-    const char *cpu;        /* strongest instruction tier, NULL: the machine's best */
-    const char *act;        /* how activations meet weights: "exact" (NULL), "int8" or "f16", see docs/KERNELS.md */
-    const char *exec;       /* "graph" (NULL) or "eager" */
-    const char *kv;         /* latent cache: "bf16" (NULL) or "f32" */
-    const char *li;         /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
-    const char *li_scale;   /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
-    bool accept_unknown;    /* run although the config has keys that may change the meaning */
-    bool preload;           /* read all weights at open, with progress, instead of at first use */
+    const char *model;     /* checkpoint directory */
+    uint64_t budget_bytes; /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
+    uint32_t context_max;  /* tokens of one session; default 8192 */
+    uint32_t sessions_max; /* default 1 */
+    uint32_t checkpoints_max;   /* states kept for reuse by later texts with the same beginning; default 16 */
+    uint32_t piece_tokens;      /* of a prompt in one step: what a generating session waits for at most; default 256 */
+    uint32_t threads;           /* 0: one a core */
+    const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
+    const char *act;            /* how activations meet weights: "exact" (NULL), "int8" or "f16", docs/KERNELS.md */
+    const char *exec;           /* "graph" (NULL) or "eager" */
+    const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
+    const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
+    const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
+    bool accept_unknown;        /* run although the config has keys that may change the meaning */
+    bool preload;               /* read all weights at open, with progress, instead of at first use */
     day0_progress_fn *progress; /* or NULL */
     void *progress_context;
 } day0_options;
 
 DAY0_API day0_options day0_options_default(void);
 
-/* Opens the model. The memory plan is checked against the budget before anything is reserved: what does not fit is refused
- * with the plan and what would fit. Owns everything until day0_engine_close, which accepts NULL and closes the sessions too. */
+/* Opens the model. The memory plan is checked against the budget before anything is reserved: what does not fit is
+ * refused with the plan and what would fit. Owns everything until day0_engine_close, which accepts NULL and closes
+ * the sessions too. */
 DAY0_API DAY0_CHECKED day0_status day0_engine_open(day0_engine **out, const day0_options *options, day0_error *error);
 DAY0_API void day0_engine_close(day0_engine *engine);
 
@@ -120,8 +123,8 @@ DAY0_API DAY0_CHECKED day0_status day0_tokenize(const day0_engine *engine, const
 DAY0_API DAY0_CHECKED day0_status day0_detokenize(const day0_engine *engine, const int32_t *ids, size_t n, char **text,
                                                   size_t *bytes, day0_error *error);
 
-/* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the ids of
- * the prompt, in the model's own format. */
+/* A chat request (OpenAI-style JSON: messages, tools, tool_choice, response_format, thinking, thinking_effort) to the
+ * ids of the prompt, in the model's own format. */
 DAY0_API DAY0_CHECKED day0_status day0_chat_prompt(const day0_engine *engine, const char *request_json, size_t bytes,
                                                    day0_tokens *out, day0_error *error);
 
@@ -162,14 +165,14 @@ DAY0_API void day0_reply_close(day0_reply *reply);
 
 /* Applied in this order: penalties, temperature, top-k, top-p, min-p. */
 typedef struct day0_sampling {
-    float temperature;        /* 0: always the best token */
-    uint32_t top_k;           /* 0: all */
-    float top_p;              /* 1: all */
-    float min_p;              /* 0: all */
-    float repetition_penalty; /* of every token in the text: positive logits divided by it, negative multiplied; 1: none */
-    float presence_penalty;   /* subtracted from tokens already generated; 0: none */
-    float frequency_penalty;  /* subtracted once for each time a token was generated; 0: none */
-    uint64_t seed;            /* the same seed, text and settings give the same tokens */
+    float temperature; /* 0: always the best token */
+    uint32_t top_k;    /* 0: all */
+    float top_p;       /* 1: all */
+    float min_p;       /* 0: all */
+    float repetition_penalty; /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
+    float presence_penalty;  /* subtracted from tokens already generated; 0: none */
+    float frequency_penalty; /* subtracted once for each time a token was generated; 0: none */
+    uint64_t seed;           /* the same seed, text and settings give the same tokens */
 } day0_sampling;
 
 /* What the checkpoint's generation_config.json asks for; no penalties, seed 0. */
@@ -189,7 +192,7 @@ typedef struct day0_token {
     bool is_special;  /* a control token: no text */
     const char *text; /* whole UTF-8 characters that became certain with this token; may be empty */
     size_t text_bytes;
-    float logprob;    /* if logprobs were asked for */
+    float logprob;                 /* if logprobs were asked for */
     const day0_token_logprob *top; /* the most probable, best first */
     uint32_t n_top;
 } day0_token;
@@ -210,14 +213,14 @@ typedef void day0_finish_fn(void *context, day0_session *session, day0_finish fi
 
 typedef struct day0_generation {
     day0_sampling sampling;
-    uint32_t tokens_max; /* 0: only the prompt is computed, for its logits */
+    uint32_t tokens_max;        /* 0: only the prompt is computed, for its logits */
     const int32_t *stop_tokens; /* besides those of the model */
     uint32_t n_stop_tokens;
     const char *const *stop_strings; /* the text ends before the first that appears */
     uint32_t n_stop_strings;
-    bool ignore_end;       /* go on past the model's own end tokens */
+    bool ignore_end; /* go on past the model's own end tokens */
     bool logprobs;
-    uint32_t top_logprobs; /* up to DAY0_TOP_LOGPROBS_MAX, with logprobs */
+    uint32_t top_logprobs;     /* up to DAY0_TOP_LOGPROBS_MAX, with logprobs */
     day0_token_fn *on_token;   /* or NULL */
     day0_finish_fn *on_finish; /* or NULL */
     void *context;
@@ -238,10 +241,10 @@ typedef struct day0_reuse {
     char reason[256]; /* a sentence that says what was reused, or why nothing was */
 } day0_reuse;
 
-/* Makes the session's text `tokens` and generates after it. What the engine still knows of the text's beginning is reused:
- * the session's own state, undone by some tokens if need be, or a kept state of any session; the deepest that is not newer
- * than the first token that differs. Work that is under way is cancelled first. Copies what it is given, but for the
- * callbacks' context. `generation` NULL: the prompt alone. `reuse` may be NULL. */
+/* Makes the session's text `tokens` and generates after it. What the engine still knows of the text's beginning is
+ * reused: the session's own state, undone by some tokens if need be, or a kept state of any session; the deepest that
+ * is not newer than the first token that differs. Work that is under way is cancelled first. Copies what it is given,
+ * but for the callbacks' context. `generation` NULL: the prompt alone. `reuse` may be NULL. */
 DAY0_API DAY0_CHECKED day0_status day0_session_submit(day0_session *session, const int32_t *tokens, size_t n_tokens,
                                                       const day0_generation *generation, day0_reuse *reuse,
                                                       day0_error *error);
@@ -267,20 +270,21 @@ DAY0_API const float *day0_session_logits(const day0_session *session);
 DAY0_API DAY0_CHECKED day0_status day0_session_logprobs(const day0_session *session, const int32_t *tokens, size_t n,
                                                         float *out, day0_error *error);
 
-/* Takes the last `n` tokens of the text back. Up to 16 computed ones cost nothing; beyond that the text is shorter and what
- * the next submit finds no state for is computed again. */
+/* Takes the last `n` tokens of the text back. Up to 16 computed ones cost nothing; beyond that the text is shorter
+ * and what the next submit finds no state for is computed again. */
 DAY0_API DAY0_CHECKED day0_status day0_session_rewind(day0_session *session, size_t n, day0_error *error);
 
-/* The session's text and state as flat memory that the caller owns (free with free()), and back. Restoring needs an engine
- * of the same checkpoint and numerics. */
+/* The session's text and state as flat memory that the caller owns (free with free()), and back. Restoring needs an
+ * engine of the same checkpoint and numerics. */
 DAY0_API DAY0_CHECKED day0_status day0_session_snapshot(const day0_session *session, void **data, size_t *bytes,
                                                         day0_error *error);
 DAY0_API DAY0_CHECKED day0_status day0_session_restore(day0_session *session, const void *data, size_t bytes,
                                                        day0_error *error);
 
-/* The same in a file, compressed and checksummed; written under a temporary name and renamed, so that a file of that name is
- * always whole. A damaged file or one of another checkpoint is refused by name and the session stays as it was. The state of
- * other numerics cannot be used: then *recompute is true, the text is loaded, and the next submit computes it again. */
+/* The same in a file, compressed and checksummed; written under a temporary name and renamed, so that a file of that
+ * name is always whole. A damaged file or one of another checkpoint is refused by name and the session stays as it
+ * was. The state of other numerics cannot be used: then *recompute is true, the text is loaded, and the next submit
+ * computes it again. */
 DAY0_API DAY0_CHECKED day0_status day0_session_save(const day0_session *session, const char *path, day0_error *error);
 DAY0_API DAY0_CHECKED day0_status day0_session_load(day0_session *session, const char *path, bool *recompute,
                                                     day0_error *error);

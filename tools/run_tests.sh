@@ -3,11 +3,11 @@
 #
 #     run_tests.sh [NAME=VALUE | --with COMMAND | --skip REASON | PROGRAM]...
 #
-# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends it;
-# --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line, *_fuzz
-# replays tests/fuzz/corpus/<target> and counts as one test, so does *.sh (exit status 77: skipped), anything else
-# speaks cmocka. A program that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the output of
-# failing programs is shown.
+# NAME=VALUE sets a variable for the programs that follow, NAME= unsets it; --with runs them under a command, '' ends
+# it; --skip counts one as skipped. What a program is shows in its path: */kernels/check prints its own closing line,
+# *_fuzz replays tests/fuzz/corpus/<target> and counts as one test, so does *.sh (exit status 77: skipped), anything
+# else speaks cmocka. A program that dies, runs into TEST_SECONDS_MAX, or ran nothing at all counts as a failure; the
+# output of failing programs is shown.
 set -u
 seconds_max=${TEST_SECONDS_MAX:-$([ "${DAY0_SLOW:-}" ] && echo 3600 || echo 900)}
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"

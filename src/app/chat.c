@@ -1,6 +1,8 @@
 /* day0 chat: a conversation in the terminal. */
 #include <editline/readline.h>
 #include <jansson.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,27 +45,51 @@ static const char examples[] = "\nExamples:\n"
 
 struct chat {
     struct app_flags flags;
-    const char *system, *load;
+    const char *load;
+    char *system; /* malloc'd or NULL */
     day0_engine *engine;
     day0_session *session;
     day0_sampling sampling;
     json_t *messages; /* the conversation, as the request's "messages" */
     struct turn last;
     bool has_last, terminal;
+    bool interrupted; /* Ctrl-C came while a line was awaited */
+};
+
+/* What was typed, on however many lines. */
+struct input {
+    char *text;    /* malloc'd; NULL: the end, or an interrupt */
+    bool is_block; /* between lines of """: never a command */
 };
 
 /* ---- messages ---- */
 
-static void add_message(struct chat *c, const char *role, const char *text)
+/* Appends a message; false and a sentence if the text is none. */
+static bool add_message(struct chat *c, const char *role, const char *text)
 {
-    json_array_append_new(c->messages, json_pack("{s:s,s:s}", "role", role, "content", text));
+    json_t *content = json_string(text);
+    if (content && json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0)
+        return true;
+    fprintf(stderr, "this is not UTF-8 text\n");
+    return false;
 }
 
-static void begin_anew(struct chat *c)
+/* The conversation begins anew, with `system` if it is a text. false and a sentence if it is none. */
+static bool begin_anew(struct chat *c, const char *system)
 {
     json_array_clear(c->messages);
-    if (c->system)
-        add_message(c, "system", c->system);
+    return !system || add_message(c, "system", system);
+}
+
+/* The system text of the conversation becomes that of /system and /reset. */
+static void take_system(struct chat *c)
+{
+    const json_t *first = json_array_get(c->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    const char *text = json_string_value(json_object_get(first, "content"));
+    char *copy = role && strcmp(role, "system") == 0 && text ? strdup(text) : NULL;
+    free(c->system);
+    c->system = copy;
 }
 
 static day0_status make_prompt(struct chat *c, day0_tokens *out, day0_error *error)
@@ -86,12 +112,8 @@ static void ask(struct chat *c, const char *text)
     day0_error error;
     day0_tokens prompt = {0};
     size_t before = json_array_size(c->messages);
-    json_t *content = json_string(text);
-    if (!content) {
-        fprintf(stderr, "this line is not UTF-8 text\n");
+    if (!add_message(c, "user", text))
         return;
-    }
-    json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", "user", "content", content));
     app_interrupts_clear();
     free(c->last.message);
     c->last.message = NULL;
@@ -152,6 +174,7 @@ static bool load(struct chat *c, const char *path)
     json_decref(c->messages);
     c->messages = messages;
     c->has_last = false;
+    take_system(c);
     fprintf(stderr, "loaded %zu messages%s\n", json_array_size(messages),
             recompute ? "; the state is of other numerics and will be computed again" : "");
     return true;
@@ -200,13 +223,14 @@ static bool command(struct chat *c, char *line)
     else if (strcmp(line, "/load") == 0 && !bare)
         (void)load(c, argument);
     else if (strcmp(line, "/reset") == 0)
-        begin_anew(c);
+        (void)begin_anew(c, c->system);
     else if (strcmp(line, "/system") == 0 && bare)
         fprintf(stderr, "%s\n", c->system ? c->system : "(none)");
     else if (strcmp(line, "/system") == 0) {
-        char *text = strdup(argument);
-        c->system = text ? text : c->system; /* lives as long as the program */
-        begin_anew(c);
+        if (begin_anew(c, argument))
+            take_system(c);
+        else
+            (void)begin_anew(c, c->system);
     } else if (strcmp(line, "/undo") == 0)
         undo(c);
     else if (strcmp(line, "/stats") == 0)
@@ -218,11 +242,20 @@ static bool command(struct chat *c, char *line)
 
 /* ---- input ---- */
 
-/* One line without its end, malloc'd; NULL at the end of input. */
-static char *read_line(const struct chat *c, const char *prompt)
+/* The line editor takes bytes that are no characters of the locale for noise and drops them. */
+static void expect_utf8(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/* One line without its end, malloc'd; NULL at the end of input, or with c->interrupted after Ctrl-C. */
+static char *read_line(struct chat *c, const char *prompt)
 {
     if (c->terminal) {
         char *line = readline(prompt);
+        c->interrupted = !line && app_interrupted();
         if (line && *line)
             add_history(line);
         return line;
@@ -231,6 +264,7 @@ static char *read_line(const struct chat *c, const char *prompt)
     size_t capacity = 0;
     ssize_t bytes = getline(&line, &capacity, stdin);
     if (bytes < 0) {
+        c->interrupted = app_interrupted();
         free(line);
         return NULL;
     }
@@ -255,76 +289,111 @@ static char *join(char *text, char *more)
     return joined;
 }
 
-/* A question or command, which may take several lines. */
-static char *read_input(const struct chat *c)
+/* The lines up to the next """ or the end. */
+static char *read_block(struct chat *c, char *text)
 {
-    char *text = read_line(c, "> ");
-    if (!text)
-        return NULL;
-    if (strcmp(text, "\"\"\"") == 0) {
-        text[0] = 0;
-        for (char *more; (more = read_line(c, "... "));) {
-            if (strcmp(more, "\"\"\"") == 0) {
-                free(more);
-                break;
-            }
-            text = join(text, more);
-        }
-        memmove(text, text + (text[0] == '\n'), strlen(text) + (text[0] != '\n'));
-        return text;
-    }
-    for (size_t n; (n = strlen(text)) > 0 && text[n - 1] == '\\';) {
-        text[n - 1] = 0;
-        char *more = read_line(c, "... ");
-        if (!more)
+    text[0] = 0;
+    for (char *more; (more = read_line(c, "... "));) {
+        if (strcmp(more, "\"\"\"") == 0) {
+            free(more);
             break;
+        }
         text = join(text, more);
     }
+    memmove(text, text + (text[0] == '\n'), strlen(text) + (text[0] != '\n'));
     return text;
 }
 
-static void converse(struct chat *c)
+/* A question or command, which may take several lines. Ctrl-C throws away what there is of it. */
+static struct input read_input(struct chat *c)
+{
+    struct input input = {.text = read_line(c, "> ")};
+    if (!input.text)
+        return input;
+    input.is_block = strcmp(input.text, "\"\"\"") == 0;
+    if (input.is_block)
+        input.text = read_block(c, input.text);
+    for (size_t n; !input.is_block && (n = strlen(input.text)) > 0 && input.text[n - 1] == '\\';) {
+        input.text[n - 1] = 0;
+        char *more = read_line(c, "... ");
+        if (!more)
+            break;
+        input.text = join(input.text, more);
+    }
+    if (c->interrupted) {
+        free(input.text);
+        input.text = NULL;
+    }
+    return input;
+}
+
+/* Until the end of input; false: Ctrl-C ended it, which it does where no terminal could say more. */
+static bool converse(struct chat *c)
 {
     for (bool going = true; going;) {
         app_interrupts_clear();
-        char *text = read_input(c);
-        if (!text)
+        c->interrupted = false;
+        struct input input = read_input(c);
+        if (c->interrupted && c->terminal) {
+            fputs("\n(Ctrl-D ends)\n", stderr);
+            continue;
+        }
+        if (!input.text)
             break;
-        if (text[0] == '/')
-            going = command(c, text);
-        else if (text[strspn(text, " \t\n")] != 0)
-            ask(c, text);
-        free(text);
+        if (input.text[0] == '/' && !input.is_block)
+            going = command(c, input.text);
+        else if (input.text[strspn(input.text, " \t\n")] != 0)
+            ask(c, input.text);
+        free(input.text);
     }
     if (c->terminal)
         putchar('\n');
+    return !c->interrupted;
 }
 
 static int talk(struct chat *c)
 {
     day0_error error;
+    bool good = true;
     c->terminal = isatty(STDIN_FILENO) != 0;
+    if (c->terminal && !isatty(STDOUT_FILENO))
+        rl_outstream = stderr;
     c->flags.options.checkpoints_max = CHECKPOINTS;
+    expect_utf8();
     app_interrupts_catch();
     day0_status status = app_flags_open(&c->flags, &c->engine, &error);
     if (status == DAY0_OK)
         status = day0_session_open(&c->session, c->engine, &error);
     c->messages = json_array();
-    bool loaded = true;
     if (status == DAY0_OK) {
         c->sampling = app_flags_sampling(&c->flags, c->engine);
-        begin_anew(c);
-        if (c->load)
-            loaded = load(c, c->load);
-        if (loaded && c->terminal)
+        good = begin_anew(c, c->system) && (!c->load || load(c, c->load));
+        if (good && c->terminal)
             fprintf(stderr, "%s. /help says more.\n", day0_engine_description(c->engine));
-        if (loaded)
-            converse(c);
+        if (good)
+            good = converse(c);
     }
     json_decref(c->messages);
     free(c->last.message);
     day0_engine_close(c->engine);
-    return status != DAY0_OK ? app_fail("chat", &error, LAB_FAILED) : loaded ? LAB_OK : LAB_FAILED;
+    if (status != DAY0_OK)
+        return app_fail("chat", &error, LAB_FAILED);
+    return c->interrupted ? APP_INTERRUPTED : good ? LAB_OK : LAB_FAILED;
+}
+
+static day0_status take_option(struct chat *c, int option, const char *value, day0_error *error)
+{
+    switch (option) {
+    case FLAG_SYSTEM:
+        free(c->system);
+        c->system = strdup(value);
+        return DAY0_OK;
+    case FLAG_LOAD:
+        c->load = value;
+        return DAY0_OK;
+    default:
+        return app_flags_take(&c->flags, option, value, error);
+    }
 }
 
 int app_chat(int argc, char **argv)
@@ -343,16 +412,14 @@ int app_chat(int argc, char **argv)
         }
         if (option == '?' || option == ':')
             return lab_bad_option("chat", option, argv);
-        if (option == FLAG_SYSTEM)
-            c.system = optarg;
-        else if (option == FLAG_LOAD)
-            c.load = optarg;
-        else if (app_flags_take(&c.flags, option, optarg, &error) != DAY0_OK)
+        if (take_option(&c, option, optarg, &error) != DAY0_OK)
             return app_fail("chat", &error, LAB_USAGE);
     }
     if (optind < argc) {
-        snprintf(error.text, sizeof error.text, "questions are typed or piped in, not given as arguments; see --help");
+        error = (day0_error){DAY0_ARGUMENT, "questions are typed or piped in, not given as arguments; see --help"};
         return app_fail("chat", &error, LAB_USAGE);
     }
-    return talk(&c);
+    int status = talk(&c);
+    free(c.system);
+    return status;
 }

@@ -35,16 +35,16 @@ enum {
 };
 
 static const struct option shared[] = {
-    {"model", required_argument, NULL, 'm'},     {"tokens", required_argument, NULL, 'n'},
-    {"temp", required_argument, NULL, TEMP},     {"top-p", required_argument, NULL, TOP_P},
-    {"top-k", required_argument, NULL, TOP_K},   {"min-p", required_argument, NULL, MIN_P},
-    {"seed", required_argument, NULL, SEED},     {"think", no_argument, NULL, THINK},
-    {"stats", no_argument, NULL, STATS},         {"ctx", required_argument, NULL, CTX},
-    {"budget", required_argument, NULL, BUDGET}, {"preload", no_argument, NULL, PRELOAD},
-    {"act", required_argument, NULL, ACT},       {"kv", required_argument, NULL, KV},
-    {"li", required_argument, NULL, LI},         {"li-scale", required_argument, NULL, LI_SCALE},
+    {"model", required_argument, NULL, 'm'},       {"tokens", required_argument, NULL, 'n'},
+    {"temp", required_argument, NULL, TEMP},       {"top-p", required_argument, NULL, TOP_P},
+    {"top-k", required_argument, NULL, TOP_K},     {"min-p", required_argument, NULL, MIN_P},
+    {"seed", required_argument, NULL, SEED},       {"think", no_argument, NULL, THINK},
+    {"stats", no_argument, NULL, STATS},           {"ctx", required_argument, NULL, CTX},
+    {"budget", required_argument, NULL, BUDGET},   {"preload", no_argument, NULL, PRELOAD},
+    {"act", required_argument, NULL, ACT},         {"kv", required_argument, NULL, KV},
+    {"li", required_argument, NULL, LI},           {"li-scale", required_argument, NULL, LI_SCALE},
     {"threads", required_argument, NULL, THREADS}, {"cpu", required_argument, NULL, CPU},
-    {"exec", required_argument, NULL, EXEC},     {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
+    {"exec", required_argument, NULL, EXEC},       {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
@@ -89,8 +89,13 @@ void app_interrupts_clear(void)
 
 struct app_flags app_flags_default(void)
 {
-    struct app_flags flags = {.options = day0_options_default(), .temperature = -1, .top_p = -1, .min_p = -1, .top_k = -1,
-                              .seed = -1, .n_tokens = 256};
+    struct app_flags flags = {.options = day0_options_default(),
+                              .temperature = -1,
+                              .top_p = -1,
+                              .min_p = -1,
+                              .top_k = -1,
+                              .seed = -1,
+                              .n_tokens = 256};
     flags.options.model = lab_default_model();
     flags.options.cpu = getenv("DAY0_CPU");
     return flags;
@@ -233,5 +238,5 @@ day0_status app_flags_open(const struct app_flags *flags, day0_engine **engine, 
 int app_fail(const char *command, const day0_error *error, int exit_status)
 {
     fprintf(stderr, "day0 %s: %s\n", command, error->text);
-    return exit_status;
+    return error->status == DAY0_INTERRUPTED ? APP_INTERRUPTED : exit_status;
 }

@@ -18,6 +18,7 @@ struct app_flags {
 enum {
     APP_FLAG_FIRST = 2000, /* values of long options without a letter */
     APP_FLAG_LAST = 2100,  /* a command's own start here */
+    APP_INTERRUPTED = 130, /* the exit status after Ctrl-C */
 };
 
 extern const char app_flags_help[];
@@ -36,7 +37,7 @@ day0_sampling app_flags_sampling(struct app_flags *flags, const day0_engine *eng
 /* Opens the engine, with progress on a terminal; prints the memory plan if statistics are wanted. */
 DAY0_CHECKED day0_status app_flags_open(const struct app_flags *flags, day0_engine **engine, day0_error *error);
 
-/* Prints `day0 COMMAND: sentence`; gives the exit status back. */
+/* Prints `day0 COMMAND: sentence`; gives the exit status back, or APP_INTERRUPTED if that is what happened. */
 int app_fail(const char *command, const day0_error *error, int exit_status);
 
 /* Ctrl-C: from app_interrupts_catch on it only sets a mark; a second one within the same wait ends the program. */

@@ -17,20 +17,19 @@ enum {
     FLAG_RAW_TEXT = APP_FLAG_LAST,
     PROMPT_BYTES_MAX = 1 << 28,
     INPUT_PATIENCE_MS = 1000, /* how long a pipe may take to say its first byte */
-    EXIT_INTERRUPTED = 130,
     OPTIONS_MAX = 48,
 };
 
 static const char sample_question[] = "What is a hacker?";
 
-static const char help[] =
-    "usage: day0 run [-m DIR] [-p TEXT | -f FILE] [-n N] [options]\n"
-    "Answers one question, or with --raw continues a text. Text comes from -p, -f or a pipe; without any, a sample question\n"
-    "is answered. Ctrl-C stops.\n"
-    "\n"
-    "  -p, --prompt TEXT     the question\n"
-    "  -f, --file FILE       read it from a file; - is standard input\n"
-    "      --raw             no chat format: continue the text as it is\n";
+static const char help[] = "usage: day0 run [-m DIR] [-p TEXT | -f FILE] [-n N] [options]\n"
+                           "Answers one question, or with --raw continues a text. Text comes from -p, -f or a pipe; "
+                           "without any, a sample question\n"
+                           "is answered. Ctrl-C stops.\n"
+                           "\n"
+                           "  -p, --prompt TEXT     the question\n"
+                           "  -f, --file FILE       read it from a file; - is standard input\n"
+                           "      --raw             no chat format: continue the text as it is\n";
 
 static const char examples[] = "\nExamples:\n"
                                "  day0 run\n"
@@ -84,7 +83,8 @@ static day0_status chat_prompt(const day0_engine *engine, const char *text, size
         *error = (day0_error){DAY0_FORMAT, "the question is not UTF-8 text; with --raw any bytes can be continued"};
         return DAY0_FORMAT;
     }
-    json_t *request = json_pack("{s:[{s:s,s:o}],s:b}", "messages", "role", "user", "content", content, "thinking", think);
+    json_t *request =
+        json_pack("{s:[{s:s,s:o}],s:b}", "messages", "role", "user", "content", content, "thinking", think);
     char *json = request ? json_dumps(request, JSON_COMPACT) : NULL;
     day0_status status = DAY0_MEMORY;
     if (json)
@@ -152,7 +152,7 @@ static int run(struct run_command *c)
     free(turn.message);
     if (status != DAY0_OK)
         return app_fail("run", &error, LAB_FAILED);
-    return turn.finish == DAY0_FINISH_CANCELLED ? EXIT_INTERRUPTED : LAB_OK;
+    return turn.finish == DAY0_FINISH_CANCELLED ? APP_INTERRUPTED : LAB_OK;
 }
 
 int app_run(int argc, char **argv)
@@ -176,6 +176,7 @@ int app_run(int argc, char **argv)
             return app_fail("run", &error, LAB_USAGE);
     }
     if (optind < argc || (c.prompt && c.file)) {
+        error.status = DAY0_ARGUMENT;
         snprintf(error.text, sizeof error.text, "%s; see --help",
                  optind < argc ? "text is given with -p" : "-p and -f exclude each other");
         return app_fail("run", &error, LAB_USAGE);

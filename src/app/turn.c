@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "lab/progress.h"
 
@@ -137,11 +138,16 @@ static day0_status run_steps(day0_session *session, day0_engine *engine, const s
             progress_end(&progress);
     } while (status == DAY0_OK && working > 0);
     progress_end(&progress);
+    if (status != DAY0_OK) { /* a failed step leaves the work submitted, with callbacks into the caller's frame */
+        day0_status ended = day0_session_rewind(session, 0, NULL);
+        CHECK(ended == DAY0_OK);
+    }
     return status;
 }
 
-day0_status turn_run(day0_session *session, day0_engine *engine, const day0_tokens *prompt, const struct app_flags *flags,
-                     const day0_sampling *sampling, bool raw, struct turn *turn, day0_error *error)
+day0_status turn_run(day0_session *session, day0_engine *engine, const day0_tokens *prompt,
+                     const struct app_flags *flags, const day0_sampling *sampling, bool raw, struct turn *turn,
+                     day0_error *error)
 {
     struct printer p = {.colors = isatty(STDOUT_FILENO) != 0, .at_line_start = true, .engine = engine};
     day0_generation generation = day0_generation_default(engine);

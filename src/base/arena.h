@@ -1,5 +1,5 @@
-/* Arenas: one reservation, carved front to back, released as a whole. Engine, sequence and step memory each live in one,
- * so that after open nothing is allocated.
+/* Arenas: one reservation, carved front to back, released as a whole. Engine, sequence and step memory each live in
+ * one, so that after open nothing is allocated.
  *
  * The reservation is address space: pages cost memory only once they are touched. Fresh memory reads as zero. */
 #ifndef DAY0_BASE_ARENA_H

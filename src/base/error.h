@@ -25,7 +25,8 @@ struct error {
 
 #define NEEDS_CHECK __attribute__((warn_unused_result))
 
-/* Fills `err` (may be NULL) with the sentence and gives `status` back, so that `return error_set(...)` fails in one line. */
+/* Fills `err` (may be NULL) with the sentence and gives `status` back, so that `return error_set(...)` fails in one
+ * line. */
 enum status error_set(struct error *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -9,8 +9,8 @@
 
 enum { PATH_BYTES_MAX = 4096 };
 
-/* Reads `path` ("-" is standard input) into *data_out, followed by one zero byte that is not counted. Gives the memory to
- * the caller, who frees it. Fails if it is longer than `bytes_max`. */
+/* Reads `path` ("-" is standard input) into *data_out, followed by one zero byte that is not counted. Gives the
+ * memory to the caller, who frees it. Fails if it is longer than `bytes_max`. */
 NEEDS_CHECK enum status file_read(const char *path, size_t bytes_max, char **data_out, size_t *size_out,
                                   struct error *err);
 

@@ -94,7 +94,8 @@ static double total_weight(const struct candidate *candidates, size_t n)
     return total;
 }
 
-/* All tokens that could be drawn, with their weights; as far as a cut needs them, the best come first. *total is the weight of all. */
+/* All tokens that could be drawn, with their weights; as far as a cut needs them, the best come first. *total is the
+ * weight of all. */
 static size_t gather(struct sampler *sampler, const float *logits, float best, double *total)
 {
     const struct sampling *s = &sampler->sampling;
@@ -202,7 +203,8 @@ enum status sampling_load(struct sampling *sampling, const char *directory, stru
     free(text);
     if (!json_is_object(root)) {
         json_decref(root);
-        return error_set(err, STATUS_FORMAT, "%s: a JSON object was wanted; %s", path, root ? "found another" : where.text);
+        return error_set(err, STATUS_FORMAT, "%s: a JSON object was wanted; %s", path,
+                         root ? "found another" : where.text);
     }
     double temperature = 1.0, top_p = 1.0, top_k = 0.0;
     enum status status = number_of(root, "temperature", &temperature, path, err);

@@ -31,8 +31,8 @@ void sampler_fini(struct sampler *sampler);
 /* Checks the settings' ranges, takes them and starts from their seed. Allocates nothing; changes nothing if it fails. */
 NEEDS_CHECK enum status sampler_set(struct sampler *sampler, const struct sampling *sampling, struct error *err);
 
-/* The next token for logits [vocabulary]. Allocates nothing. Logits that are not numbers are never chosen, unless none is
- * a number: then token 0. */
+/* The next token for logits [vocabulary]. Allocates nothing. Logits that are not numbers are never chosen, unless
+ * none is a number: then token 0. */
 int32_t sampler_pick(struct sampler *sampler, const float *logits);
 
 /* log of the sum of exp(logits): a logit less this is the token's log-probability. */
@@ -41,8 +41,8 @@ double sampler_log_total(const float *logits, uint32_t n);
 /* The n_top best tokens, best first, ties to the lower id; n_top <= n. */
 void sampler_top(const float *logits, uint32_t n, int32_t *top, uint32_t n_top);
 
-/* What a checkpoint's generation_config.json asks for (temperature, top_p, top_k); temperature 1 and no cuts where it or
- * the file is silent. */
+/* What a checkpoint's generation_config.json asks for (temperature, top_p, top_k); temperature 1 and no cuts where it
+ * or the file is silent. */
 NEEDS_CHECK enum status sampling_load(struct sampling *sampling, const char *directory, struct error *err);
 
 #endif

@@ -142,11 +142,13 @@ static void describe(day0_engine *engine)
     const struct model *model = engine->model;
     const struct model_options *o = &model->options;
     snprintf(engine->numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
-             act_name(o->act),             dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
-             model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor" : "");
-    snprintf(engine->description, sizeof engine->description, "%s, %u layers, %.1f million parameters; tier %s, %u threads",
-             model->config.architecture, model->config.n_layers, (double)model->params.parameters_total / 1e6,
-             tiers_name(model->kernels.tiers), team_size(model->team));
+             act_name(o->act), dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
+             model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
+                                                                    : "");
+    snprintf(engine->description, sizeof engine->description,
+             "%s, %u layers, %.1f million parameters; tier %s, %u threads", model->config.architecture,
+             model->config.n_layers, (double)model->params.parameters_total / 1e6, tiers_name(model->kernels.tiers),
+             team_size(model->team));
 }
 
 static enum status open_parts(day0_engine *engine, const day0_options *options, struct error *err)

@@ -16,8 +16,8 @@
 /* A state that a text with the same beginning can go on from: the state after `sequence.length` tokens. */
 struct kept_state {
     struct sequence sequence;
-    int32_t *tokens;    /* [context_max] */
-    float *logits;      /* [vocabulary] after the last token, if has_logits */
+    int32_t *tokens; /* [context_max] */
+    float *logits;   /* [vocabulary] after the last token, if has_logits */
     bool has_logits;
     uint32_t before;    /* length of the deepest other kept state that is a beginning of this one; 0: none */
     uint64_t last_used; /* the engine's clock; 0: empty */
@@ -41,7 +41,7 @@ struct day0_session {
     struct sequence sequence;
     int32_t *tokens; /* [context_max] the text */
     uint32_t n_tokens;
-    bool has_logits; /* `logits` belong to the token at sequence.length - 1 */
+    bool has_logits;          /* `logits` belong to the token at sequence.length - 1 */
     float *logits, *adjusted; /* [vocabulary] raw, and with penalties */
     uint32_t *counts;         /* [vocabulary] how often each token was generated */
     uint64_t n_computed;
@@ -55,7 +55,7 @@ struct day0_session {
     bool text_over;          /* a stop string appeared: no text follows it */
     uint32_t n_prompt, n_generated;
     uint32_t last_kept; /* of the current prompt: where its state was reused or kept last */
-    char *note; /* the caller's, carried by files */
+    char *note;         /* the caller's, carried by files */
     size_t note_bytes;
 };
 
@@ -72,10 +72,10 @@ struct day0_engine {
     struct kept_state *kept;          /* [checkpoints_max] */
     uint64_t clock;
     /* Of one step. */
-    struct model_span *spans;      /* [sessions_max] */
-    day0_session **span_sessions;  /* [sessions_max] */
-    uint32_t *bad_layers;          /* [sessions_max] */
-    float *step_logits;            /* [sessions_max][vocabulary] */
+    struct model_span *spans;     /* [sessions_max] */
+    day0_session **span_sessions; /* [sessions_max] */
+    uint32_t *bad_layers;         /* [sessions_max] */
+    float *step_logits;           /* [sessions_max][vocabulary] */
 };
 
 /* The internal error in the public one. Gives the status back. */

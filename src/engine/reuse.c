@@ -1,12 +1,13 @@
 /* States kept for reuse: where a later text with the same beginning goes on.
  *
- * Kept    at the end of every prompt and of every answer, so that a chat's next question, an edited one and an answer asked
- *         for again find their place; and every KEEP_TOKENS of a long prompt, where its pieces end anyway: cutting pieces at
- *         the borders of messages would cost more in small pieces (each reads the weights) than it spares in edits.
- * Evicted the state that is missed least: the tokens that must be computed again without it, from the deepest kept state
- *         before it, divided by the time since it was used. Old texts are thinned instead of forgotten from their beginning,
- *         which is where all later edits must start: with 16 states, tests/engine/chat_test.c computes 6,274 tokens of prompts
- *         in 100 turns; 7,239 if the state not used for longest is evicted; 5,313 are new. */
+ * Kept: at the end of every prompt and of every answer, so that a chat's next question, an edited one and an answer
+ * asked for again find their place; and every KEEP_TOKENS of a long prompt, where its pieces end anyway: cutting
+ * pieces at the borders of messages would cost more in small pieces (each reads the weights) than it spares in edits.
+ *
+ * Evicted: the state that is missed least, by the tokens that must be computed again without it, from the deepest kept
+ * state before it, divided by the time since it was used. Old texts are thinned instead of forgotten from their
+ * beginning, which is where all later edits must start: with 16 states, tests/engine/chat_test.c computes 6,274 tokens
+ * of prompts in 100 turns; 7,239 if the state not used for longest is evicted; 5,313 are new. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ static bool begins_with(const struct kept_state *kept, const int32_t *tokens, ui
     return kept->sequence.length >= n && memcmp(kept->tokens, tokens, n * sizeof *tokens) == 0;
 }
 
-/* The deepest kept state of at most `n_max` tokens that is a beginning of `tokens`, NULL if there is none. One of exactly
- * `n_exact` tokens must have logits. */
+/* The deepest kept state of at most `n_max` tokens that is a beginning of `tokens`, NULL if there is none. One of
+ * exactly `n_exact` tokens must have logits. */
 static struct kept_state *deepest(const day0_engine *engine, const int32_t *tokens, uint32_t n_max, uint32_t n_exact)
 {
     struct kept_state *found = NULL;
@@ -76,7 +77,8 @@ static struct kept_state *least_missed(const day0_engine *engine)
     double least = 0;
     for (uint32_t i = 0; i < engine->options.checkpoints_max; i++) {
         struct kept_state *kept = &engine->kept[i];
-        double missed = (double)(kept->sequence.length - kept->before) / sqrt((double)(engine->clock - kept->last_used + 1));
+        double missed =
+            (double)(kept->sequence.length - kept->before) / sqrt((double)(engine->clock - kept->last_used + 1));
         if (kept->last_used > 0 && (!found || missed < least)) {
             found = kept;
             least = missed;
@@ -194,8 +196,9 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
         if (undone == 0)
             snprintf(how, sizeof how, "the session's text goes on");
         else
-            snprintf(how, sizeof how, same < n_tokens ? "the last %u tokens were undone, token %u differs"
-                                                      : "the last %u tokens were undone, the text ends after token %u",
+            snprintf(how, sizeof how,
+                     same < n_tokens ? "the last %u tokens were undone, token %u differs"
+                                     : "the last %u tokens were undone, the text ends after token %u",
                      undone, same < n_tokens ? same + 1 : same);
         say(reuse, own, how);
         return;
@@ -205,13 +208,15 @@ void reuse_find(day0_session *session, const int32_t *tokens, uint32_t n_tokens,
     else if (s->length == 0)
         snprintf(how, sizeof how, "the session is new and no kept state has this beginning");
     else if (same == n_tokens)
-        snprintf(how, sizeof how, "the text ends %u tokens before the session's; %u can be undone, and no kept state is so short",
+        snprintf(how, sizeof how,
+                 "the text ends %u tokens before the session's; %u can be undone, and no kept state is so short",
                  s->length - same, sequence_rewindable(s));
     else if (same == 0)
         snprintf(how, sizeof how, "the first token differs from the session's, and no kept state has this beginning");
     else
-        snprintf(how, sizeof how, "token %u differs, %u tokens back; %u can be undone, and no kept state lies before it",
-                 same + 1, s->length - same, sequence_rewindable(s));
+        snprintf(how, sizeof how,
+                 "token %u differs, %u tokens back; %u can be undone, and no kept state lies before it", same + 1,
+                 s->length - same, sequence_rewindable(s));
     sequence_reset(s);
     session->has_logits = false;
     say(reuse, 0, how);

@@ -223,10 +223,11 @@ static void take_results(day0_session *s, uint32_t n_tokens, uint32_t bad_layer,
         char where[64] = "the output head", sentence[200];
         if (bad_layer < n_layers)
             snprintf(where, sizeof where, "layer %u of %u", bad_layer + 1, n_layers);
-        snprintf(sentence, sizeof sentence,
-                 "a NaN or infinity came into %s by token %u; the weights or this text cannot be computed with, the session "
-                 "must start anew",
-                 where, s->sequence.length);
+        snprintf(
+            sentence, sizeof sentence,
+            "a NaN or infinity came into %s by token %u; the weights or this text cannot be computed with, the session "
+            "must start anew",
+            where, s->sequence.length);
         sequence_reset(&s->sequence);
         s->has_logits = false;
         s->broken = true;

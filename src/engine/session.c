@@ -94,8 +94,9 @@ static enum status check_tokens(const day0_session *s, const int32_t *tokens, si
     if (n == 0)
         return error_set(err, STATUS_ARGUMENT, "the text is empty; at least one token is needed");
     if (n > context)
-        return error_set(err, STATUS_ARGUMENT, "the text has %zu tokens, the context holds %u; shorten it or open the "
-                                               "engine with a larger context_max",
+        return error_set(err, STATUS_ARGUMENT,
+                         "the text has %zu tokens, the context holds %u; shorten it or open the "
+                         "engine with a larger context_max",
                          n, context);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocabulary)
@@ -108,18 +109,22 @@ static enum status check_generation(const day0_session *s, const day0_generation
 {
     const day0_sampling *p = &g->sampling;
     if (g->n_stop_tokens > DAY0_STOPS_MAX)
-        return error_set(err, STATUS_ARGUMENT, "at most %d stop tokens, %u were given", DAY0_STOPS_MAX, g->n_stop_tokens);
+        return error_set(err, STATUS_ARGUMENT, "at most %d stop tokens, %u were given", DAY0_STOPS_MAX,
+                         g->n_stop_tokens);
     if (g->n_stop_strings > 0 && !s->engine->tokenizer)
-        return error_set(err, STATUS_ARGUMENT, "stop strings were given, and the checkpoint has no tokenizer; stop at "
-                                               "token ids instead");
+        return error_set(err, STATUS_ARGUMENT,
+                         "stop strings were given, and the checkpoint has no tokenizer; stop at "
+                         "token ids instead");
     if (g->top_logprobs > DAY0_TOP_LOGPROBS_MAX || g->top_logprobs > s->engine->model->config.vocab_size)
-        return error_set(err, STATUS_ARGUMENT, "at most %d top log-probabilities and no more than there are tokens, not %u",
+        return error_set(err, STATUS_ARGUMENT,
+                         "at most %d top log-probabilities and no more than there are tokens, not %u",
                          DAY0_TOP_LOGPROBS_MAX, g->top_logprobs);
     if (!(p->repetition_penalty > 0.0f && p->repetition_penalty <= 100.0f))
         return error_set(err, STATUS_ARGUMENT, "the repetition penalty must lie above 0 and up to 100, not %g",
                          (double)p->repetition_penalty);
     if (!(fabsf(p->presence_penalty) <= 100.0f && fabsf(p->frequency_penalty) <= 100.0f))
-        return error_set(err, STATUS_ARGUMENT, "presence and frequency penalties must lie in -100 to 100, not %g and %g",
+        return error_set(err, STATUS_ARGUMENT,
+                         "presence and frequency penalties must lie in -100 to 100, not %g and %g",
                          (double)p->presence_penalty, (double)p->frequency_penalty);
     return STATUS_OK;
 }
@@ -233,7 +238,8 @@ day0_status day0_session_logprobs(const day0_session *session, const int32_t *to
         status = error_set(&err, STATUS_ARGUMENT, "there are no logits yet; submit a text and run first");
     for (size_t i = 0; status == STATUS_OK && i < n; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocabulary)
-            status = error_set(&err, STATUS_ARGUMENT, "token %d is none; ids go from 0 to %u", tokens[i], vocabulary - 1);
+            status =
+                error_set(&err, STATUS_ARGUMENT, "token %d is none; ids go from 0 to %u", tokens[i], vocabulary - 1);
     if (status == STATUS_OK) {
         double total = sampler_log_total(session->logits, vocabulary);
         for (size_t i = 0; i < n; i++)
@@ -248,10 +254,10 @@ day0_status day0_session_rewind(day0_session *session, size_t n, day0_error *err
 {
     struct error err;
     if (n > session->n_tokens)
-        return engine_error(error,
-                            error_set(&err, STATUS_ARGUMENT, "%zu tokens were to be taken back, the text has %u", n,
-                                      session->n_tokens),
-                            &err);
+        return engine_error(
+            error,
+            error_set(&err, STATUS_ARGUMENT, "%zu tokens were to be taken back, the text has %u", n, session->n_tokens),
+            &err);
     if (session->phase != PHASE_IDLE)
         scheduler_finish(session, DAY0_FINISH_CANCELLED);
     session->n_tokens -= (uint32_t)n;

@@ -1,12 +1,12 @@
 /* Sessions as bytes: snapshots in memory and files on disk.
  *
  *     header (session_format.h, little-endian)
- *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, state (state/snapshot.h);
- *              in a file it is one zstd frame, in memory it stands as it is
+ *     payload: the caller's note, tokens [n_tokens] int32, logits [vocabulary] float32 if has_logits, then the state
+ *              (state/snapshot.h); in a file it is one zstd frame, in memory it stands as it is
  *
- * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the session is
- * touched: magic, version, sizes, checksum, checkpoint, token ids, logits, and that the whole payload can be unpacked. A
- * file is therefore unpacked twice; only if it changes in between is the session left empty. */
+ * The checksum covers the header (its own field zero) and the payload as stored. Everything is checked before the
+ * session is touched: magic, version, sizes, checksum, checkpoint, token ids, logits, and that the whole payload can
+ * be unpacked. A file is therefore unpacked twice; only if it changes in between is the session left empty. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -41,11 +41,11 @@ static uint64_t payload_bytes(const struct session_header *h, const day0_engine 
 static struct session_header header_of(const day0_session *s)
 {
     struct session_header h = {.version = SESSION_VERSION,
-                            .n_tokens = s->n_tokens,
-                            .length = s->sequence.length,
-                            .has_logits = s->has_logits,
-                            .note_bytes = s->note_bytes,
-                            .identity = {s->engine->identity[0], s->engine->identity[1]}};
+                               .n_tokens = s->n_tokens,
+                               .length = s->sequence.length,
+                               .has_logits = s->has_logits,
+                               .note_bytes = s->note_bytes,
+                               .identity = {s->engine->identity[0], s->engine->identity[1]}};
     memcpy(h.magic, SESSION_MAGIC, sizeof h.magic);
     memcpy(h.numerics, s->engine->numerics, sizeof h.numerics);
     h.payload_bytes = payload_bytes(&h, s->engine);
@@ -69,11 +69,12 @@ static enum status check_header(const struct session_header *h, uint64_t bytes, 
     if (bytes < sizeof *h || memcmp(h->magic, SESSION_MAGIC, sizeof h->magic) != 0)
         return error_set(err, STATUS_FORMAT, "%s: this is no session of day0", name);
     if (h->version != SESSION_VERSION)
-        return error_set(err, STATUS_UNSUPPORTED, "%s: a session of format %u, this day0 reads format %d", name, h->version,
-                         SESSION_VERSION);
+        return error_set(err, STATUS_UNSUPPORTED, "%s: a session of format %u, this day0 reads format %d", name,
+                         h->version, SESSION_VERSION);
     if (h->stored_bytes != bytes - sizeof *h)
-        return error_set(err, STATUS_FORMAT, "%s: the session is damaged: %llu bytes of content were stored, %llu are there",
-                         name, (unsigned long long)h->stored_bytes, (unsigned long long)(bytes - sizeof *h));
+        return error_set(err, STATUS_FORMAT,
+                         "%s: the session is damaged: %llu bytes of content were stored, %llu are there", name,
+                         (unsigned long long)h->stored_bytes, (unsigned long long)(bytes - sizeof *h));
     return STATUS_OK;
 }
 
@@ -93,8 +94,8 @@ void session_format_seal(struct session_header *header, const void *stored)
     session_format_checksum(header, content.low64, content.high64, header->checksum);
 }
 
-static enum status check_fit(const struct session_header *h, const day0_session *s, XXH128_hash_t content, const char *name,
-                             bool *recompute, struct error *err)
+static enum status check_fit(const struct session_header *h, const day0_session *s, XXH128_hash_t content,
+                             const char *name, bool *recompute, struct error *err)
 {
     const day0_engine *engine = s->engine;
     uint64_t sum[2];
@@ -102,10 +103,12 @@ static enum status check_fit(const struct session_header *h, const day0_session 
     if (h->checksum[0] != sum[0] || h->checksum[1] != sum[1])
         return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its checksum does not fit", name);
     if (h->identity[0] != engine->identity[0] || h->identity[1] != engine->identity[1])
-        return error_set(err, STATUS_ARGUMENT, "%s: the session is of another checkpoint than %s", name, engine->directory);
+        return error_set(err, STATUS_ARGUMENT, "%s: the session is of another checkpoint than %s", name,
+                         engine->directory);
     if (h->n_tokens > engine->options.context_max)
-        return error_set(err, STATUS_ARGUMENT, "%s: the session has %u tokens, the context holds %u; open the engine with a "
-                                               "larger context_max",
+        return error_set(err, STATUS_ARGUMENT,
+                         "%s: the session has %u tokens, the context holds %u; open the engine with a "
+                         "larger context_max",
                          name, h->n_tokens, engine->options.context_max);
     *recompute = strncmp(h->numerics, engine->numerics, sizeof h->numerics) != 0;
     if (h->length > h->n_tokens || h->note_bytes > SESSION_NOTE_BYTES_MAX || h->has_logits > (h->length > 0) ||
@@ -116,7 +119,8 @@ static enum status check_fit(const struct session_header *h, const day0_session 
 
 /* ---- from a payload into a session ---- */
 
-/* Where a payload comes from: `fill` gives its next bytes, `again` goes back to its start, `ends` fails if more follows. */
+/* Where a payload comes from: `fill` gives its next bytes, `again` goes back to its start, `ends` fails if more
+ * follows. */
 struct source {
     snapshot_part_fn *fill;
     enum status (*again)(void *context, struct error *err);
@@ -186,7 +190,8 @@ static enum status take_payload(day0_session *s, const struct session_header *h,
         TRY(from->again(from->context, err));
         TRY(skip(from, text_bytes(h, s->engine), err));
         enum status status;
-        while ((status = sequence_reserve(&s->sequence, h->length, err)) == STATUS_MEMORY && reuse_forget_one(s->engine))
+        while ((status = sequence_reserve(&s->sequence, h->length, err)) == STATUS_MEMORY &&
+               reuse_forget_one(s->engine))
             ;
         TRY(status);
         TRY(snapshot_read(&s->sequence, h->length, from->fill, from->context, err));
@@ -291,8 +296,8 @@ static enum status restore(day0_session *session, const void *data, size_t bytes
     char *start = (char *)(uintptr_t)data + sizeof h;
     TRY(check_fit(&h, session, XXH3_128bits(start, h.stored_bytes), name, &recompute, err));
     if (recompute)
-        return error_set(err, STATUS_ARGUMENT, "the snapshot is of numerics '%.128s', the engine computes '%s'", h.numerics,
-                         session->engine->numerics);
+        return error_set(err, STATUS_ARGUMENT, "the snapshot is of numerics '%.128s', the engine computes '%s'",
+                         h.numerics, session->engine->numerics);
     struct cursor c = {start, start, start + h.stored_bytes};
     struct source from = {from_memory, memory_again, memory_ends, &c, name};
     return read_payload(session, &h, false, &from, err);
@@ -420,6 +425,7 @@ struct reader {
     const char *path;
     ZSTD_DStream *zstd;
     ZSTD_inBuffer buffered;
+    size_t left; /* 0: the frame is over */
     char buffer[IO_BYTES];
 };
 
@@ -430,12 +436,12 @@ static enum status from_file(void *context, void *data, size_t bytes, struct err
     while (out.pos < out.size) {
         if (r->buffered.pos == r->buffered.size) {
             r->buffered = (ZSTD_inBuffer){r->buffer, fread(r->buffer, 1, sizeof r->buffer, r->in), 0};
-            if (r->buffered.size == 0)
-                return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content ends early", r->path);
         }
-        size_t left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
-        if (ZSTD_isError(left))
-            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: %s", r->path, ZSTD_getErrorName(left));
+        if (r->buffered.size == 0 || r->left == 0)
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content ends early", r->path);
+        r->left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
+        if (ZSTD_isError(r->left))
+            return error_set(err, STATUS_FORMAT, "%s: the session is damaged: %s", r->path, ZSTD_getErrorName(r->left));
     }
     return STATUS_OK;
 }
@@ -446,12 +452,12 @@ static enum status file_ends(void *context, struct error *err)
     struct reader *r = context;
     char byte;
     ZSTD_outBuffer out = {&byte, 1, 0};
-    for (size_t left = 1; left > 0;) {
+    while (r->left > 0) {
         if (r->buffered.pos == r->buffered.size)
             r->buffered = (ZSTD_inBuffer){r->buffer, fread(r->buffer, 1, sizeof r->buffer, r->in), 0};
         size_t before = r->buffered.pos;
-        left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
-        if (ZSTD_isError(left) || out.pos > 0 || (left > 0 && r->buffered.pos == before))
+        r->left = ZSTD_decompressStream(r->zstd, &out, &r->buffered);
+        if (ZSTD_isError(r->left) || out.pos > 0 || (r->left > 0 && r->buffered.pos == before))
             return error_set(err, STATUS_FORMAT, "%s: the session is damaged: its content does not end where it must",
                              r->path);
     }
@@ -465,6 +471,7 @@ static enum status file_again(void *context, struct error *err)
     struct reader *r = context;
     ZSTD_DCtx_reset(r->zstd, ZSTD_reset_session_only);
     r->buffered = (ZSTD_inBuffer){r->buffer, 0, 0};
+    r->left = 1;
     if (fseek(r->in, sizeof(struct session_header), SEEK_SET) != 0)
         return error_set(err, STATUS_IO, "%s: cannot read: %s", r->path, strerror(errno));
     return STATUS_OK;
@@ -501,6 +508,7 @@ static enum status load(day0_session *session, struct reader *r, bool *recompute
     if (!r->zstd)
         return error_set(err, STATUS_MEMORY, "%s: cannot allocate memory to read it", r->path);
     struct source from = {from_file, file_again, file_ends, r, r->path};
+    r->left = 1;
     enum status status = read_payload(session, &h, *recompute, &from, err);
     ZSTD_freeDStream(r->zstd);
     return status;

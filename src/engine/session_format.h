@@ -12,8 +12,8 @@ enum { SESSION_VERSION = 1, SESSION_NOTE_BYTES_MAX = 1 << 28 };
 struct session_header {
     char magic[8];
     uint32_t version, n_tokens, length, has_logits;
-    uint64_t identity[2];   /* of the checkpoint */
-    char numerics[128];     /* day0_engine_numerics */
+    uint64_t identity[2]; /* of the checkpoint */
+    char numerics[128];   /* day0_engine_numerics */
     uint64_t note_bytes;
     uint64_t payload_bytes; /* before compression */
     uint64_t stored_bytes;  /* that follow the header */

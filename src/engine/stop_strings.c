@@ -62,8 +62,7 @@ static size_t undecided(const struct stop_strings *stops)
     size_t longest = 0;
     for (size_t i = 0; i < stops->count; i++)
         for (size_t n = stops->bytes[i] - 1; n > longest; n--)
-            if (n <= stops->held.bytes &&
-                memcmp(stops->held.data + stops->held.bytes - n, stops->strings[i], n) == 0)
+            if (n <= stops->held.bytes && memcmp(stops->held.data + stops->held.bytes - n, stops->strings[i], n) == 0)
                 longest = n;
     return longest;
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/arena.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "cpu/machine.h"
@@ -96,6 +97,7 @@ static unsigned fill_windows(struct pass *pass, struct team *team, const vector 
 static double best_seconds(struct pass *pass, struct team *team, const vector *buffer, unsigned n_windows)
 {
     double started = clock_seconds(), best = 1e30;
+    CHECK(n_windows > 0);
     for (unsigned i = 0; i < READS_MAX && (i < n_windows || clock_seconds() - started < read_seconds_max); i++) {
         pass->buffer = buffer + i % n_windows * pass->n_vectors;
         double before = clock_seconds();
@@ -151,18 +153,20 @@ static int print_head(char *out, size_t size, unsigned n_threads)
 /* "17.25 GB/s over 1073741824 bytes\nend\n" after the head; anything else is as good as no file. */
 static bool read_cache(struct bandwidth *out, const char *folder, unsigned n_threads)
 {
-    char path[PATH_BYTES_MAX], head[2 * MACHINE_NAME_BYTES], *text;
+    static const char between[] = " GB/s over ", after[] = " bytes\nend\n";
+    char path[PATH_BYTES_MAX], head[2 * MACHINE_NAME_BYTES], *text, *at;
     size_t size;
-    unsigned long long bytes;
-    int used = 0;
     if (!cache_path(path, folder, n_threads) || file_read(path, CACHE_FILE_BYTES_MAX, &text, &size, NULL) != STATUS_OK)
         return false;
-    int length = print_head(head, sizeof head, n_threads);
-    bool good = size > (size_t)length && memcmp(text, head, (size_t)length) == 0 &&
-                sscanf(text + length, "%lf GB/s over %llu bytes\nend%n", &out->gb_s, &bytes, &used) == 2 && used > 0 &&
-                bandwidth_believable(out->gb_s);
+    size_t length = (size_t)print_head(head, sizeof head, n_threads);
+    bool good = size > length && memcmp(text, head, length) == 0;
+    double gb_s = good ? strtod(text + length, &at) : 0;
+    good = good && bandwidth_believable(gb_s) && strncmp(at, between, sizeof between - 1) == 0;
+    uint64_t bytes = good ? strtoull(at + sizeof between - 1, &at, 10) : 0;
+    good = good && bytes > 0 && strcmp(at, after) == 0;
     free(text);
-    out->buffer_bytes = good ? bytes : 0;
+    if (good)
+        *out = (struct bandwidth){.gb_s = gb_s, .buffer_bytes = bytes};
     return good;
 }
 

@@ -57,7 +57,8 @@ struct plan {
     struct plan_hazards *hazards;
 };
 
-/* An empty plan of at most `nodes_max` nodes whose argument blocks fit in `args_bytes`. Owns its memory until plan_fini. */
+/* An empty plan of at most `nodes_max` nodes whose argument blocks fit in `args_bytes`. Owns its memory until
+ * plan_fini. */
 NEEDS_CHECK enum status plan_init(struct plan *plan, uint32_t nodes_max, size_t args_bytes, struct error *err);
 void plan_fini(struct plan *plan);
 

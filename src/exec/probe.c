@@ -1,6 +1,5 @@
 #include "exec/probe.h"
 
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -12,7 +11,7 @@
 
 enum {
     FMA_TRIES = 8,
-    CHAINS = 12,    /* independent accumulators: over latency times units, and they fit the registers of every tier */
+    CHAINS = 12, /* independent accumulators: over latency times units, and they fit the registers of every tier */
     FMA_TURNS = 1 << 20,
 };
 

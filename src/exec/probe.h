@@ -1,5 +1,6 @@
-/* What this machine can compute at best with the threads of a team: a rate that measured speeds are set against, beside the
- * bandwidth of memory (bandwidth.h). The best of several tries counts, so that a busy machine disturbs it little. */
+/* What this machine can compute at best with the threads of a team: a rate that measured speeds are set against,
+ * beside the bandwidth of memory (bandwidth.h). The best of several tries counts, so that a busy machine disturbs it
+ * little. */
 #ifndef DAY0_EXEC_PROBE_H
 #define DAY0_EXEC_PROBE_H
 

@@ -10,7 +10,7 @@
 struct progress {
     _Atomic uint32_t tiles_and_one; /* 0: not asked yet */
     _Atomic uint32_t done;          /* tiles that are finished */
-    _Atomic uint32_t begun[]; /* per worker, tiles begun of the part that it owns */
+    _Atomic uint32_t begun[];       /* per worker, tiles begun of the part that it owns */
 };
 
 struct run {

@@ -1,8 +1,8 @@
 /* Runs plans on a team: as a graph in one parallel region, or eagerly, node by node with a barrier after each.
  *
  * Both give the same bits: tiles never share a sum. In a graph run every worker walks the nodes in order, waits for a
- * node's inputs, does the tiles it owns (a contiguous part, the same every step) and then whole tiles that others have not
- * begun; so whatever a worker waits for is already in somebody's hands, and no run can lock up. */
+ * node's inputs, does the tiles it owns (a contiguous part, the same every step) and then whole tiles that others
+ * have not begun; so whatever a worker waits for is already in somebody's hands, and no run can lock up. */
 #ifndef DAY0_EXEC_RUNNER_H
 #define DAY0_EXEC_RUNNER_H
 
@@ -12,10 +12,10 @@
 enum exec_mode { EXEC_GRAPH, EXEC_EAGER };
 
 struct runner {
-    struct team *team;              /* borrowed */
-    const struct kernels *kernels;  /* borrowed */
+    struct team *team;             /* borrowed */
+    const struct kernels *kernels; /* borrowed */
     enum exec_mode mode;
-    char *progress;                 /* [nodes_max] counters, see runner.c */
+    char *progress; /* [nodes_max] counters, see runner.c */
     size_t progress_stride;
     char *workspace, *scratch;
     size_t scratch_bytes;

@@ -17,8 +17,8 @@ unsigned team_size(const struct team *team);
 /* Runs function(context, worker) on every worker; returns when all have. Not reentrant. */
 void team_run(struct team *team, void (*function)(void *context, unsigned worker), void *context);
 
-/* One turn of waiting for another thread: a pause, and now and then the core is given up, so that a crowded machine goes
- * on. `turns` counts from 0 and belongs to the caller. */
+/* One turn of waiting for another thread: a pause, and now and then the core is given up, so that a crowded machine
+ * goes on. `turns` counts from 0 and belongs to the caller. */
 void team_pause(unsigned *turns);
 
 #endif

@@ -23,6 +23,8 @@ enum {
     PANEL_COLUMNS = SCALES * MX_BLOCK, /* of DOT_OUTPUTS rows: 12 KiB at most, a quarter of the L1 cache */
 };
 
+_Static_assert(DOT_OUTPUTS <= DOT_STREAMS, "a tile of few tokens has room for DOT_STREAMS rows");
+
 /* Adds columns [0, n) of x[t] + at and w[o] to the lanes of `tokens` tokens. */
 INLINE void dot_tile(v16 *lanes, const float *const *x, size_t at, const float *const *w, size_t n, const int tokens)
 {

@@ -5,8 +5,8 @@
  * while the rows stream past. The order of a sum is the same in every tile. */
 #include "kernels/kernels.h"
 
-/* sum[t * vectors + c] = the mix of columns at + 16 c ... for `tokens` tokens. `each` of rows is constant. With
- * fewer than 16 columns left, n < 16 and vectors is 1. */
+/* sum[t * vectors + c] = the mix of columns at + 16 c ... for `tokens` tokens. With fewer than 16 columns
+ * left, n < 16 and vectors is 1. */
 INLINE void mix_tile(v16 *sum, const float *const *x, const struct rows *rows, size_t n_rows, size_t at, size_t n,
                      const int tokens, const int vectors, const enum dtype dtype)
 {

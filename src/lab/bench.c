@@ -32,7 +32,7 @@ static const char help[] =
 static const char examples[] = "\nExamples:\n"
                                "  day0 bench\n"
                                "  day0 bench --prefill none --decode 0,1024,16384 --batch 1 --li mxfp8\n"
-                               "  day0 bench -m DIR --repeat 5 --csv > speed.csv\n";
+                               "  day0 bench -m DIR --decode none --repeat 5 --csv > speed.csv\n";
 
 struct bench_command {
     struct model_flags flags;

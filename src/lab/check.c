@@ -66,11 +66,10 @@ static bool cache_folder(char out[PATH_BYTES_MAX])
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (cache && cache[0] == '/')
         return snprintf(out, PATH_BYTES_MAX, "%s/day0", cache) < PATH_BYTES_MAX;
-    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX - 5)
+    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX)
         return false;
     mkdir(out, 0777);
-    strcat(out, "/day0");
-    return true;
+    return snprintf(out, PATH_BYTES_MAX, "%s/.cache/day0", home) < PATH_BYTES_MAX;
 }
 
 /* $DAY0_BANDWIDTH_GB_S if it is set, else what the machine does. */

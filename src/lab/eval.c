@@ -39,7 +39,7 @@ static const char help[] =
 static const char examples[] =
     "\nExamples:\n"
     "  day0 eval --text models/jargon-k31/eval.txt\n"
-    "  day0 eval --text models/jargon-k31/eval.txt --li-compare\n"
+    "  day0 eval --text models/jargon-k31/eval.txt --li-compare -n 2000\n"
     "  day0 eval --text models/jargon-k31/eval.txt -n 999 --compare kv=f32 kv=bf16 --max-kl 0.001 --json\n";
 
 struct eval_command {

@@ -1,4 +1,5 @@
-/* day0 logits: the model's raw answers for a list of token ids, in a file, for comparison with another implementation. */
+/* day0 logits: the model's raw answers for a list of token ids, in a file, for comparison with another
+ * implementation. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,8 @@ static enum status parse_pieces(struct logits_command *c, const char *value, str
         char number[16];
         size_t digits = strcspn(at, ",");
         if (c->n_pieces == PIECES_MAX || digits >= sizeof number)
-            return error_set(err, STATUS_ARGUMENT, "--pieces takes up to %d whole numbers with commas between, not '%s'",
-                             PIECES_MAX, value);
+            return error_set(err, STATUS_ARGUMENT,
+                             "--pieces takes up to %d whole numbers with commas between, not '%s'", PIECES_MAX, value);
         memcpy(number, at, digits);
         number[digits] = 0;
         TRY(flag_count("pieces", number, 1, MODEL_CONTEXT_MAX, &c->pieces[c->n_pieces++], err));
@@ -77,8 +78,8 @@ static enum status read_tokens(struct logits_command *c, struct error *err)
         long id = strtol(at, &end, 10);
         if (end == at || (*end != 0 && !isspace((unsigned char)*end)) || id < 0 || id > INT32_MAX) {
             size_t shown = strcspn(at, " \t\r\n");
-            status = error_set(err, STATUS_FORMAT, "%s: token %u: '%.*s' is not a token id", c->tokens_path, c->n_tokens,
-                               (int)(shown < 20 ? shown : 20), at);
+            status = error_set(err, STATUS_FORMAT, "%s: token %u: '%.*s' is not a token id", c->tokens_path,
+                               c->n_tokens, (int)(shown < 20 ? shown : 20), at);
             break;
         }
         c->tokens[c->n_tokens++] = (int32_t)id;
@@ -86,7 +87,8 @@ static enum status read_tokens(struct logits_command *c, struct error *err)
     }
     free(text);
     if (status == STATUS_OK && c->n_tokens == 0)
-        status = error_set(err, STATUS_FORMAT, "%s: at least one token id was wanted, the file has none", c->tokens_path);
+        status =
+            error_set(err, STATUS_FORMAT, "%s: at least one token id was wanted, the file has none", c->tokens_path);
     if (status == STATUS_OK && c->n_tokens > MODEL_CONTEXT_MAX)
         status = error_set(err, STATUS_ARGUMENT, "%s: at most %d tokens, the file has %u", c->tokens_path,
                            MODEL_CONTEXT_MAX, c->n_tokens);

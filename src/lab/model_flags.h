@@ -30,7 +30,9 @@ enum {
         {"kv", required_argument, NULL, FLAG_KV}, {"li", required_argument, NULL, FLAG_LI},                            \
         {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"threads", required_argument, NULL, FLAG_THREADS},      \
         {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
-        {"accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN}
+    {                                                                                                                  \
+        "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
+    }
 
 /* What --help says of them. */
 extern const char model_flags_help[];

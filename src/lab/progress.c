@@ -40,7 +40,8 @@ void progress_end(struct progress *progress)
 enum status output_open(FILE **out, char *temporary, const char *path, struct error *err)
 {
     struct stat info;
-    bool in_place = stat(path, &info) == 0 && !S_ISREG(info.st_mode); /* a pipe or a device: not to be replaced by a file */
+    bool in_place =
+        stat(path, &info) == 0 && !S_ISREG(info.st_mode); /* a pipe or a device: not to be replaced by a file */
     temporary[0] = 0;
     if (!in_place && snprintf(temporary, PATH_BYTES_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_BYTES_MAX)
         return error_set(err, STATUS_ARGUMENT, "%.200s...: the path is too long", path);

@@ -62,8 +62,8 @@ static enum status write_plain(const struct chat_segments *segments, const struc
 }
 
 static enum status render(const struct options *options, const struct tokenizer *tokenizer,
-                          const struct chat_request *request, struct chat_segments *segments,
-                          struct token_list *ids, struct byte_buffer *out, struct error *err)
+                          const struct chat_request *request, struct chat_segments *segments, struct token_list *ids,
+                          struct byte_buffer *out, struct error *err)
 {
     TRY(chat_render(chat_format_of(tokenizer), request, segments, err));
     TRY(chat_encode(tokenizer, segments, ids, err));
@@ -82,8 +82,7 @@ static enum status run(const struct options *options, struct error *err)
     struct byte_buffer out = {0};
     char *json = NULL;
     size_t bytes;
-    enum status status =
-        tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
+    enum status status = tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
     if (status == STATUS_OK)
         status = file_read(options->request, CHAT_REQUEST_BYTES_MAX, &json, &bytes, err);
     if (status == STATUS_OK)

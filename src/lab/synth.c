@@ -24,8 +24,8 @@ static const char help[] =
     "if\n"
     "                        the vocabulary is large enough)\n"
     "\nExamples:\n"
-    "  day0 synth --config models/jargon-k31/config.json /tmp/random\n"
-    "  day0 run -m /tmp/random -p hello -n 20\n";
+    "  day0 synth --config models/jargon-k31/config.json random\n"
+    "  day0 run -m random -p hello -n 20\n";
 
 enum { FLAG_CONFIG = FLAG_LAST, FLAG_SEED, FLAG_SHARD_GB, FLAG_TOKENIZER };
 

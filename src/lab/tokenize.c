@@ -48,8 +48,8 @@ static enum status read_json_ids(const char *text, size_t bytes, struct token_li
     size_t index;
     enum status status = STATUS_OK;
     if (!json_is_array(json_object_get(root, "ids")))
-        status = error_set(err, STATUS_FORMAT, "want {\"ids\": [...]}, found %s",
-                           root ? "other JSON" : "no JSON at all");
+        status =
+            error_set(err, STATUS_FORMAT, "want {\"ids\": [...]}, found %s", root ? "other JSON" : "no JSON at all");
     json_array_foreach (json_object_get(root, "ids"), index, id) {
         if (!json_is_integer(id))
             status = error_set(err, STATUS_FORMAT, "ids[%zu] is not an integer", index);
@@ -72,8 +72,8 @@ static enum status read_plain_ids(const char *text, size_t bytes, struct token_l
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (found == 0 || end != at + found || errno)
-            return error_set(err, STATUS_FORMAT, "want ids between blanks, found `%.*s`",
-                             found > 40 ? 40 : (int)found, at);
+            return error_set(err, STATUS_FORMAT, "want ids between blanks, found `%.*s`", found > 40 ? 40 : (int)found,
+                             at);
         TRY(append_id(id, ids, err));
         at = end;
     }
@@ -110,8 +110,7 @@ static enum status run(const struct options *options, struct error *err)
     struct byte_buffer out = {0};
     char *text = NULL;
     size_t bytes;
-    enum status status =
-        tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
+    enum status status = tokenizer_open(&tokenizer, options->model ? options->model : lab_default_model(), err);
     if (status == STATUS_OK)
         status = file_read(options->file, INPUT_BYTES_MAX, &text, &bytes, err);
     if (status == STATUS_OK)

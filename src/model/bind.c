@@ -76,8 +76,7 @@ void bind_describe(char out[BIND_SHAPE_BYTES], const struct tensor *tensor)
     snprintf(out + used, (size_t)(BIND_SHAPE_BYTES - used), tensor->rank > TENSOR_RANK_MAX ? ", ...]" : "]");
 }
 
-static void note_fault(const struct binder *binder, const struct tensor *tensor, const char *name,
-                       const char *expected)
+static void note_fault(const struct binder *binder, const struct tensor *tensor, const char *name, const char *expected)
 {
     if (!binder->fault)
         return;
@@ -92,8 +91,8 @@ static enum status wrong_tensor(const struct binder *binder, const struct tensor
     char found[BIND_SHAPE_BYTES];
     bind_describe(found, tensor);
     note_fault(binder, tensor, tensor->name, expected);
-    return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %s, found %s", tensor->file, tensor->name,
-                     expected, found);
+    return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %s, found %s", tensor->file, tensor->name, expected,
+                     found);
 }
 
 static enum status missing_tensor(const struct binder *binder, const char *name, const char *suffix,
@@ -102,9 +101,8 @@ static enum status missing_tensor(const struct binder *binder, const char *name,
     char full[BIND_NAME_BYTES];
     join(full, binder, name, suffix);
     note_fault(binder, NULL, full, expected);
-    return error_set(err, STATUS_NOT_FOUND,
-                     "tensor %s: expected %s, found no tensor of that name in the checkpoint", full,
-                     expected);
+    return error_set(err, STATUS_NOT_FOUND, "tensor %s: expected %s, found no tensor of that name in the checkpoint",
+                     full, expected);
 }
 
 /* ---- plain values ---- */
@@ -173,8 +171,7 @@ static enum status find_vector(struct binder *binder, const char *name, uint32_t
     return STATUS_OK;
 }
 
-enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
-                        struct error *err)
+enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
 {
     if (binder->see)
         return see_vector(binder, name, WANTED_VECTOR, n, 1, out, err);
@@ -190,8 +187,7 @@ enum status bind_vector(struct binder *binder, const char *name, uint32_t n, con
     return STATUS_OK;
 }
 
-enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out,
-                       struct error *err)
+enum status bind_rates(struct binder *binder, const char *name, uint32_t n, const float **out, struct error *err)
 {
     if (binder->see)
         return see_vector(binder, name, WANTED_RATES, n, 1, out, err);
@@ -233,19 +229,16 @@ enum status bind_convolution(struct binder *binder, const char *name, uint32_t c
     return STATUS_OK;
 }
 
-enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out,
-                             struct error *err)
+enum status bind_depth_query(struct binder *binder, const char *name, uint32_t n, float *out, struct error *err)
 {
-    static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"},
-                                               {"_norm.weight", ".norm_weight"}};
+    static const char *const suffixes[2][2] = {{"_proj.weight", ".proj_weight"}, {"_norm.weight", ".norm_weight"}};
     if (binder->see)
         return see(binder, name, WANTED_DEPTH_QUERY, n, 1, err);
     const struct tensor *tensors[2];
     enum dtype dtypes[2];
     for (int i = 0; i < 2; i++) {
         char part[BIND_NAME_BYTES];
-        bool published =
-            find_suffixed(binder, name, suffixes[i][0]) || !find_suffixed(binder, name, suffixes[i][1]);
+        bool published = find_suffixed(binder, name, suffixes[i][0]) || !find_suffixed(binder, name, suffixes[i][1]);
         snprintf(part, sizeof part, "%s%s", name, suffixes[i][published ? 0 : 1]);
         TRY(find_vector(binder, part, n, false, &tensors[i], &dtypes[i], err));
     }
@@ -292,12 +285,12 @@ static enum status refuse_nan_scales(const struct tensor *scales, struct error *
                      (unsigned long long)(at % scales->shape[1]));
 }
 
-static enum status bind_packed(struct binder *binder, const char *name, const struct tensor *packed,
-                               uint32_t rows, uint32_t columns, struct matrix *out, struct error *err)
+static enum status bind_packed(struct binder *binder, const char *name, const struct tensor *packed, uint32_t rows,
+                               uint32_t columns, struct matrix *out, struct error *err)
 {
     char expected[BIND_SHAPE_BYTES];
-    snprintf(expected, sizeof expected, "U8 [%u, %u], the codes of [%u, %u] with columns in blocks of %d",
-             rows, columns / 2, rows, columns, MX_BLOCK);
+    snprintf(expected, sizeof expected, "U8 [%u, %u], the codes of [%u, %u] with columns in blocks of %d", rows,
+             columns / 2, rows, columns, MX_BLOCK);
     if (packed->stored != STORED_U8 || !has_shape(packed, rows, columns / 2) || columns % MX_BLOCK)
         return wrong_tensor(binder, packed, expected, err);
     snprintf(expected, sizeof expected, "U8 [%u, %u]", rows, columns / MX_BLOCK);
@@ -313,8 +306,8 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
     return STATUS_OK;
 }
 
-enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
-                        struct matrix *out, struct error *err)
+enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns, struct matrix *out,
+                        struct error *err)
 {
     if (binder->see)
         return see_matrix(binder, name, WANTED_MATRIX, rows, columns, out, err);

@@ -76,8 +76,8 @@ NEEDS_CHECK enum status bind_matrix(struct binder *binder, const char *name, uin
                                     struct matrix *out, struct error *err);
 
 /* As bind_matrix, but never packed. */
-NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows,
-                                          uint32_t columns, struct matrix *out, struct error *err);
+NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
+                                          struct matrix *out, struct error *err);
 
 /* `n` values along one axis; other axes have length 1. */
 NEEDS_CHECK enum status bind_vector(struct binder *binder, const char *name, uint32_t n, const float **out,
@@ -88,8 +88,8 @@ NEEDS_CHECK enum status bind_rates(struct binder *binder, const char *name, uint
                                    struct error *err);
 
 /* A depthwise convolution [channels][1][taps] or [channels][taps], turned to [taps][channels]. */
-NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels,
-                                         uint32_t taps, const float **out, struct error *err);
+NEEDS_CHECK enum status bind_convolution(struct binder *binder, const char *name, uint32_t channels, uint32_t taps,
+                                         const float **out, struct error *err);
 
 /* out[i] = query[i] * norm[i], n values each: NAME_proj.weight and NAME_norm.weight, also spelled
  * NAME.proj_weight and NAME.norm_weight. */

@@ -14,12 +14,35 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 /* Keys that published configs carry and that change nothing here: positions are not rotated in this family
  * (mla_use_nope), the element type is each tensor's own, the rest is for training or for the vision part. */
 static const char *const ignored_keys[] = {
-    "_name_or_path", "attention_dropout", "auto_map", "chunk_size_feed_forward", "dtype", "head_dim",
-    "id2label", "ignore_index", "initializer_range", "is_encoder_decoder", "label2id",
-    "max_position_embeddings", "media_placeholder_token_id", "model_max_length", "model_type",
-    "num_nextn_predict_layers", "output_attentions", "output_hidden_states", "pad_token_id",
-    "pretraining_tp", "problem_type", "return_dict", "rope_parameters", "rope_scaling", "rope_theta",
-    "torch_dtype", "transformers_version", "use_cache", "vision_config",
+    "_name_or_path",
+    "attention_dropout",
+    "auto_map",
+    "chunk_size_feed_forward",
+    "dtype",
+    "head_dim",
+    "id2label",
+    "ignore_index",
+    "initializer_range",
+    "is_encoder_decoder",
+    "label2id",
+    "max_position_embeddings",
+    "media_placeholder_token_id",
+    "model_max_length",
+    "model_type",
+    "num_nextn_predict_layers",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "return_dict",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "vision_config",
 };
 
 enum field_kind { FIELD_COUNT, FIELD_NUMBER, FIELD_FLAG };
@@ -32,8 +55,10 @@ struct field {
     size_t offset;
 };
 
-#define FIELD(key, kind, required, min, max, member) \
-    {key, kind, required, min, max, offsetof(struct config, member)}
+#define FIELD(key, kind, required, min, max, member)                                                                   \
+    {                                                                                                                  \
+        key, kind, required, min, max, offsetof(struct config, member)                                                 \
+    }
 #define COUNT(key, required, min, max, member) FIELD(key, FIELD_COUNT, required, min, max, member)
 #define NUMBER(key, min, max, member) FIELD(key, FIELD_NUMBER, false, min, max, member)
 #define FLAG(key, member) FIELD(key, FIELD_FLAG, false, 0, 1, member)
@@ -98,8 +123,7 @@ static enum status read_fields(struct config *config, struct config_reader *text
             TRY(config_reader_require(text, field->key, err));
         switch (field->kind) {
         case FIELD_COUNT:
-            TRY(config_reader_count(text, field->key, (uint32_t)field->min, (uint32_t)field->max, place,
-                                    err));
+            TRY(config_reader_count(text, field->key, (uint32_t)field->min, (uint32_t)field->max, place, err));
             break;
         case FIELD_NUMBER:
             TRY(config_reader_number(text, field->key, field->min, field->max, place, err));
@@ -115,7 +139,7 @@ static enum status read_fields(struct config *config, struct config_reader *text
 /* ---- what is not in the family ---- */
 
 /* A survey only notes the name of a foreign operator, with the config's word for it if there is one. */
-static enum status note_foreign(struct config *config, const char *operator, const char *word)
+static enum status note_foreign(struct config *config, const char *operator, const char * word)
 {
     if (config->n_foreign < CONFIG_FOREIGN_MAX)
         snprintf(config->foreign[config->n_foreign++], CONFIG_KEY_BYTES, "%s%s%.30s", operator, word ? "." : "",
@@ -124,15 +148,14 @@ static enum status note_foreign(struct config *config, const char *operator, con
 }
 
 static enum status foreign_key(struct config *config, struct config_reader *reader, const char *key,
-                               const char *operator, const char *expected, struct error *err)
+                               const char *operator, const char * expected, struct error *err)
 {
     return config->surveyed ? note_foreign(config, operator, NULL)
                             : config_reader_refuse(reader, key, STATUS_UNSUPPORTED, expected, err);
 }
 
-static enum status read_word(struct config *config, struct config_reader *reader, const char *key,
-                             const char *operator, const char *const *words, uint32_t n_words, uint32_t *out,
-                             struct error *err)
+static enum status read_word(struct config *config, struct config_reader *reader, const char *key, const char *operator,
+                             const char * const * words, uint32_t n_words, uint32_t *out, struct error *err)
 {
     enum status status = config_reader_word(reader, key, words, n_words, out, err);
     if (status == STATUS_UNSUPPORTED && config->surveyed)
@@ -167,7 +190,8 @@ static enum status refuse_foreign(struct config *config, struct config_reader *t
     TRY(read_word(config, text, "topk_method", "moe.topk_method", topk_methods, 1, &method, err));
     TRY(config_reader_count(text, "num_key_value_heads", 0, UINT32_MAX, &key_heads, err));
     if (key_heads != config->n_heads)
-        TRY(foreign_key(config, text, "num_key_value_heads", "mla.grouped_heads", "the same as num_attention_heads", err));
+        TRY(foreign_key(config, text, "num_key_value_heads", "mla.grouped_heads", "the same as num_attention_heads",
+                        err));
     TRY(config_reader_flag(text, "use_grouped_topk", &grouped, err));
     if (!grouped && config->n_expert_groups > 1)
         TRY(foreign_key(config, text, "use_grouped_topk", "moe.ungrouped_topk", "true, as num_expert_group is above 1",
@@ -195,16 +219,14 @@ static enum status check_experts(struct config *config, struct config_reader *te
     if (!config->n_experts)
         return STATUS_OK;
     if (!config->n_experts_per_token)
-        return error_set(err, STATUS_FORMAT, "%snum_experts_per_token: expected a value, found none",
-                         text->path);
+        return error_set(err, STATUS_FORMAT, "%snum_experts_per_token: expected a value, found none", text->path);
     TRY(config_reader_require(text, "moe_intermediate_size", err));
     if (config->n_groups_used > config->n_expert_groups)
-        return error_set(err, STATUS_FORMAT, "%stopk_group: expected at most num_expert_group %u, found %u",
-                         text->path, config->n_expert_groups, config->n_groups_used);
+        return error_set(err, STATUS_FORMAT, "%stopk_group: expected at most num_expert_group %u, found %u", text->path,
+                         config->n_expert_groups, config->n_groups_used);
     if (config->n_experts % config->n_expert_groups)
-        return error_set(err, STATUS_FORMAT,
-                         "%snum_expert_group: expected a divisor of num_experts %u, found %u", text->path,
-                         config->n_experts, config->n_expert_groups);
+        return error_set(err, STATUS_FORMAT, "%snum_expert_group: expected a divisor of num_experts %u, found %u",
+                         text->path, config->n_experts, config->n_expert_groups);
     uint32_t available = config->n_experts / config->n_expert_groups * config->n_groups_used;
     if (config->n_experts_per_token > available)
         return error_set(err, STATUS_FORMAT,
@@ -232,15 +254,15 @@ static enum status check_widths(const struct config *config, const char *path, s
     };
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         if (widths[i].width > CONFIG_WIDTH_MAX)
-            return error_set(err, STATUS_FORMAT, "%s%s: expected at most %d, found %llu", path,
-                             widths[i].what, CONFIG_WIDTH_MAX, (unsigned long long)widths[i].width);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected at most %d, found %llu", path, widths[i].what,
+                             CONFIG_WIDTH_MAX, (unsigned long long)widths[i].width);
     return STATUS_OK;
 }
 
 /* ---- tokens and names: these stand in text_config, beside it, or in both ---- */
 
-static enum status add_stop_token(struct config *config, const struct config_reader *reader,
-                                  const json_t *value, struct error *err)
+static enum status add_stop_token(struct config *config, const struct config_reader *reader, const json_t *value,
+                                  struct error *err)
 {
     json_int_t token = json_integer_value(value);
     if (!json_is_integer(value) || token < 0 || token >= config->vocab_size)
@@ -249,8 +271,7 @@ static enum status add_stop_token(struct config *config, const struct config_rea
         if (config->stop_tokens[i] == token)
             return STATUS_OK;
     if (config->n_stop_tokens == CONFIG_STOP_TOKENS_MAX)
-        return config_reader_refuse(reader, "eos_token_id", STATUS_FORMAT, "at most 8 different token ids",
-                                    err);
+        return config_reader_refuse(reader, "eos_token_id", STATUS_FORMAT, "at most 8 different token ids", err);
     config->stop_tokens[config->n_stop_tokens++] = (int32_t)token;
     return STATUS_OK;
 }
@@ -275,8 +296,8 @@ static enum status read_tied(struct config *config, struct sections *sections, s
     config->tie_word_embeddings = above;
     TRY(config_reader_flag(&sections->text, "tie_word_embeddings", &config->tie_word_embeddings, err));
     if (config_reader_get(&sections->top, "tie_word_embeddings") && above != config->tie_word_embeddings)
-        return config_reader_refuse(&sections->top, "tie_word_embeddings", STATUS_FORMAT,
-                                    "the same as in text_config", err);
+        return config_reader_refuse(&sections->top, "tie_word_embeddings", STATUS_FORMAT, "the same as in text_config",
+                                    err);
     return STATUS_OK;
 }
 
@@ -287,8 +308,8 @@ static enum status read_architecture(struct config *config, struct config_reader
         return STATUS_OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name || strlen(name) >= CONFIG_KEY_BYTES)
-        return config_reader_refuse(reader, "architectures", STATUS_FORMAT,
-                                    "a list with a name of at most 63 bytes", err);
+        return config_reader_refuse(reader, "architectures", STATUS_FORMAT, "a list with a name of at most 63 bytes",
+                                    err);
     memset(config->architecture, 0, sizeof config->architecture);
     memcpy(config->architecture, name, strlen(name));
     return STATUS_OK;
@@ -364,8 +385,8 @@ static enum status judge_unknown(struct config *config, const struct sections *s
     return STATUS_OK;
 }
 
-enum status config_parse(struct config *config, const char *text, size_t bytes,
-                         const struct config_options *options, struct error *err)
+enum status config_parse(struct config *config, const char *text, size_t bytes, const struct config_options *options,
+                         struct error *err)
 {
     struct sections sections = {0};
     json_error_t where;

@@ -37,9 +37,9 @@ struct config {
 
     bool is_kda[CONFIG_LAYERS_MAX]; /* layer index from 0 */
     uint32_t kda_heads, kda_head_dim, conv_taps;
-    bool full_rank_gate;  /* g_proj, else g_b(g_a x) */
-    bool bounded_decay;   /* bound * sigmoid(rate z), else -rate softplus(z) */
-    float decay_bound;    /* gate_lower_bound, negative; read only if bounded_decay */
+    bool full_rank_gate; /* g_proj, else g_b(g_a x) */
+    bool bounded_decay;  /* bound * sigmoid(rate z), else -rate softplus(z) */
+    float decay_bound;   /* gate_lower_bound, negative; read only if bounded_decay */
 
     uint32_t q_lora_rank; /* 0: q_proj */
     uint32_t kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
@@ -55,7 +55,7 @@ struct config {
 
     uint32_t n_experts; /* 0: every layer has a dense FFN */
     uint32_t n_experts_per_token, n_shared_experts, moe_intermediate_size;
-    uint32_t latent_size;  /* routed_expert_hidden_size; 0: experts work at hidden_size */
+    uint32_t latent_size; /* routed_expert_hidden_size; 0: experts work at hidden_size */
     bool latent_norm;
     enum router_function router;
     bool renormalize;
@@ -89,8 +89,8 @@ NEEDS_CHECK enum status config_parse(struct config *config, const char *text, si
                                      const struct config_options *options, struct error *err);
 
 /* Reads directory/config.json. */
-NEEDS_CHECK enum status config_load(struct config *config, const char *directory,
-                                    const struct config_options *options, struct error *err);
+NEEDS_CHECK enum status config_load(struct config *config, const char *directory, const struct config_options *options,
+                                    struct error *err);
 
 static inline bool config_is_moe(const struct config *config, uint32_t layer)
 {

@@ -9,8 +9,7 @@ static const char *const packed_format[] = {"mxfp4-pack-quantized"};
 typedef enum status (*section_check)(struct config_reader *section, struct error *err);
 
 /* Checks the object under `key`, if there is one. */
-static enum status check_section(struct config_reader *parent, const char *key, section_check check,
-                                 struct error *err)
+static enum status check_section(struct config_reader *parent, const char *key, section_check check, struct error *err)
 {
     struct config_reader section;
     char path[PATH_BYTES];

@@ -6,8 +6,7 @@
 
 enum { FOUND_BYTES = 80, EXPECTED_BYTES = 160 };
 
-enum status config_reader_init(struct config_reader *reader, json_t *object, const char *path,
-                               struct error *err)
+enum status config_reader_init(struct config_reader *reader, json_t *object, const char *path, struct error *err)
 {
     *reader = (struct config_reader){object, json_object(), path};
     return reader->known ? STATUS_OK : error_set(err, STATUS_MEMORY, "cannot allocate a list of config keys");
@@ -66,8 +65,8 @@ enum status config_reader_count(struct config_reader *reader, const char *key, u
     return STATUS_OK;
 }
 
-enum status config_reader_number(struct config_reader *reader, const char *key, float min, float max,
-                                 float *out, struct error *err)
+enum status config_reader_number(struct config_reader *reader, const char *key, float min, float max, float *out,
+                                 struct error *err)
 {
     json_t *value = config_reader_get(reader, key);
     if (!value)
@@ -107,14 +106,11 @@ enum status config_reader_word(struct config_reader *reader, const char *key, co
     }
     char expected[EXPECTED_BYTES] = "";
     for (uint32_t i = 0, used = 0; i < n_words && used < sizeof expected; i++)
-        used += (uint32_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", i ? " or " : "",
-                                   words[i]);
-    return config_reader_refuse(reader, key, json_is_string(value) ? STATUS_UNSUPPORTED : STATUS_FORMAT,
-                                expected, err);
+        used += (uint32_t)snprintf(expected + used, sizeof expected - used, "%s\"%s\"", i ? " or " : "", words[i]);
+    return config_reader_refuse(reader, key, json_is_string(value) ? STATUS_UNSUPPORTED : STATUS_FORMAT, expected, err);
 }
 
-enum status config_reader_object(struct config_reader *reader, const char *key, json_t **out,
-                                 struct error *err)
+enum status config_reader_object(struct config_reader *reader, const char *key, json_t **out, struct error *err)
 {
     *out = config_reader_get(reader, key);
     if (*out && !json_is_object(*out))
@@ -122,8 +118,8 @@ enum status config_reader_object(struct config_reader *reader, const char *key, 
     return STATUS_OK;
 }
 
-enum status config_reader_aliases(struct config_reader *reader, const char *const *keys, uint32_t min,
-                                  uint32_t max, uint32_t *out, struct error *err)
+enum status config_reader_aliases(struct config_reader *reader, const char *const *keys, uint32_t min, uint32_t max,
+                                  uint32_t *out, struct error *err)
 {
     const char *first = NULL;
     for (; *keys; keys++) {
@@ -132,16 +128,16 @@ enum status config_reader_aliases(struct config_reader *reader, const char *cons
             continue;
         TRY(config_reader_count(reader, *keys, min, max, &value, err));
         if (first && value != *out)
-            return error_set(err, STATUS_FORMAT, "%s%s: expected %u, as in %s, found %u", reader->path, *keys,
-                             *out, first, value);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected %u, as in %s, found %u", reader->path, *keys, *out,
+                             first, value);
         first = *keys;
         *out = value;
     }
     return STATUS_OK;
 }
 
-enum status config_reader_layers(struct config_reader *reader, const char *key, uint32_t n_layers,
-                                 bool *marks, bool *out, struct error *err)
+enum status config_reader_layers(struct config_reader *reader, const char *key, uint32_t n_layers, bool *marks,
+                                 bool *out, struct error *err)
 {
     json_t *list = config_reader_get(reader, key);
     *out = list != NULL;
@@ -155,12 +151,12 @@ enum status config_reader_layers(struct config_reader *reader, const char *key, 
         if (!json_is_integer(value) || layer < 1 || layer > n_layers) {
             char found[FOUND_BYTES];
             describe(found, value);
-            return error_set(err, STATUS_FORMAT, "%s%s: expected layers, counted from 1 to %u, found %s",
-                             reader->path, key, n_layers, found);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected layers, counted from 1 to %u, found %s", reader->path,
+                             key, n_layers, found);
         }
         if (marks[layer - 1])
-            return error_set(err, STATUS_FORMAT, "%s%s: expected each layer once, found layer %d twice",
-                             reader->path, key, (int)layer);
+            return error_set(err, STATUS_FORMAT, "%s%s: expected each layer once, found layer %d twice", reader->path,
+                             key, (int)layer);
         marks[layer - 1] = true;
     }
     return STATUS_OK;

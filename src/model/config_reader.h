@@ -29,29 +29,26 @@ void config_reader_fini(struct config_reader *reader);
 json_t *config_reader_get(struct config_reader *reader, const char *key);
 
 /* These leave *out alone if the key is absent. */
-NEEDS_CHECK enum status config_reader_count(struct config_reader *reader, const char *key, uint32_t min,
-                                            uint32_t max, uint32_t *out, struct error *err);
-NEEDS_CHECK enum status config_reader_number(struct config_reader *reader, const char *key, float min,
-                                             float max, float *out, struct error *err);
-NEEDS_CHECK enum status config_reader_flag(struct config_reader *reader, const char *key, bool *out,
-                                           struct error *err);
+NEEDS_CHECK enum status config_reader_count(struct config_reader *reader, const char *key, uint32_t min, uint32_t max,
+                                            uint32_t *out, struct error *err);
+NEEDS_CHECK enum status config_reader_number(struct config_reader *reader, const char *key, float min, float max,
+                                             float *out, struct error *err);
+NEEDS_CHECK enum status config_reader_flag(struct config_reader *reader, const char *key, bool *out, struct error *err);
 /* *out: an index into `words`. Another word is STATUS_UNSUPPORTED. */
-NEEDS_CHECK enum status config_reader_word(struct config_reader *reader, const char *key,
-                                           const char *const *words, uint32_t n_words, uint32_t *out,
-                                           struct error *err);
+NEEDS_CHECK enum status config_reader_word(struct config_reader *reader, const char *key, const char *const *words,
+                                           uint32_t n_words, uint32_t *out, struct error *err);
 NEEDS_CHECK enum status config_reader_object(struct config_reader *reader, const char *key, json_t **out,
                                              struct error *err);
 
 /* One count under several spellings, ending with NULL; those that are present must agree. */
-NEEDS_CHECK enum status config_reader_aliases(struct config_reader *reader, const char *const *keys,
-                                              uint32_t min, uint32_t max, uint32_t *out, struct error *err);
+NEEDS_CHECK enum status config_reader_aliases(struct config_reader *reader, const char *const *keys, uint32_t min,
+                                              uint32_t max, uint32_t *out, struct error *err);
 
 /* A list of layers, counted from 1: sets marks[layer - 1]. *out: the key is present. */
 NEEDS_CHECK enum status config_reader_layers(struct config_reader *reader, const char *key, uint32_t n_layers,
                                              bool *marks, bool *out, struct error *err);
 
-NEEDS_CHECK enum status config_reader_require(const struct config_reader *reader, const char *key,
-                                              struct error *err);
+NEEDS_CHECK enum status config_reader_require(const struct config_reader *reader, const char *key, struct error *err);
 
 /* Fails with what was expected and what the value is. */
 enum status config_reader_refuse(const struct config_reader *reader, const char *key, enum status status,

@@ -34,8 +34,8 @@ struct model_options {
     uint64_t budget_bytes;     /* the memory plan must fit in it; 0: what the machine and its limits leave */
     uint32_t kept_max;         /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
-    /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the last layer
-     * has none) or the running sum after layer id (TAP_SUM). */
+    /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the
+     * last layer has none) or the running sum after layer id (TAP_SUM). */
     enum tap_kind tap_kind;
     uint32_t n_taps;
     uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
@@ -63,14 +63,15 @@ struct model {
     uint32_t *selected, *n_selected; /* of one inner step, see model_step */
 };
 
-/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from headers
- * alone and must fit in the budget before caches and workspace are reserved. */
+/* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from
+ * headers alone and must fit in the budget before caches and workspace are reserved. */
 NEEDS_CHECK enum status model_open(struct model **out, const char *directory, const struct model_options *options,
                                    struct error *err);
 void model_close(struct model *model);
 
-/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks the
- * options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as usual. */
+/* What model_open does between reading and reserving: from options, config and the shapes of the parameters, checks
+ * the options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as
+ * usual. */
 NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
 
 /* Pages of the cache for so many full sequences; 0 without full-attention layers. */
@@ -99,13 +100,13 @@ struct model_outputs {
     void *selected_context;
 };
 
-/* Feeds all spans, each of another sequence, and advances their lengths. Tokens are checked against the vocabulary, room is
- * taken in the cache before anything runs: on failure every sequence is as it was. */
+/* Feeds all spans, each of another sequence, and advances their lengths. Tokens are checked against the vocabulary,
+ * room is taken in the cache before anything runs: on failure every sequence is as it was. */
 NEEDS_CHECK enum status model_step(struct model *model, const struct model_span *spans, uint32_t n_spans,
                                    const struct model_outputs *outputs, struct error *err);
 
-/* Undoes the last n tokens, at most REWIND_TOKENS and no more than were fed since the sequence was empty or restored: the same
- * bits as if they had never been fed (law 4). */
+/* Undoes the last n tokens, at most REWIND_TOKENS and no more than were fed since the sequence was empty or restored:
+ * the same bits as if they had never been fed (law 4). */
 NEEDS_CHECK enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err);
 
 /* Builds the plan for up to `rows` rows (model_plan.c). */

@@ -29,15 +29,14 @@ static size_t arena_bound(const struct config *config)
            config->n_layers * sizeof(struct layer_params) + experts_total(config) * sizeof(struct expert);
 }
 
-static enum status bind_depth_queries(struct params *params, const struct config *config,
-                                      struct binder *binder, struct error *err)
+static enum status bind_depth_queries(struct params *params, const struct config *config, struct binder *binder,
+                                      struct error *err)
 {
     uint32_t hidden = config->hidden_size, rows = 2 * config->n_layers + 1;
     if (!config->attn_res_block_size)
         return STATUS_OK;
     float *query = arena_take(&params->arena, (size_t)rows * hidden * sizeof *query);
-    params->depth_queries =
-        (struct matrix){.data = query, .rows = rows, .columns = hidden, .dtype = DTYPE_F32};
+    params->depth_queries = (struct matrix){.data = query, .rows = rows, .columns = hidden, .dtype = DTYPE_F32};
     for (uint32_t i = 0; i < config->n_layers; i++, query += 2 * (size_t)hidden) {
         bind_prefix(binder, "model.layers.%u.", i);
         TRY(bind_depth_query(binder, "self_attention_res", hidden, query, err));
@@ -53,8 +52,7 @@ static enum status bind_all(struct params *params, const struct config *config, 
     struct expert *experts = arena_take(&params->arena, experts_total(config) * sizeof *experts);
     params->layers = arena_take(&params->arena, config->n_layers * sizeof *params->layers);
     bind_prefix(binder, "model.");
-    TRY(bind_matrix(binder, "embed_tokens", config->vocab_size, config->hidden_size, &params->embed_tokens,
-                    err));
+    TRY(bind_matrix(binder, "embed_tokens", config->vocab_size, config->hidden_size, &params->embed_tokens, err));
     TRY(bind_vector(binder, "norm.weight", config->hidden_size, &params->final_norm, err));
     bind_prefix(binder, "%s", "");
     params->lm_head = params->embed_tokens;
@@ -81,8 +79,8 @@ static enum status check_indexers(const struct params *params, const struct conf
                      config->index_topk);
 }
 
-enum status params_init(struct params *params, const struct config *config,
-                        const struct checkpoint *checkpoint, struct error *err)
+enum status params_init(struct params *params, const struct config *config, const struct checkpoint *checkpoint,
+                        struct error *err)
 {
     *params = (struct params){0};
     TRY(arena_init(&params->arena, arena_bound(config), "norms, biases and the list of experts", err));

@@ -16,23 +16,23 @@
 
 /* Letters: D hidden, H heads, K key dim, V value dim, R latent rank, N vocabulary (docs/GLOSSARY.md). */
 struct kda_params {
-    struct matrix q_proj, k_proj, v_proj; /* [H K][D] */
+    struct matrix q_proj, k_proj, v_proj;  /* [H K][D] */
     const float *conv_q, *conv_k, *conv_v; /* [taps][H K], transposed from the file's [H K][1][taps] */
-    struct matrix f_a_proj, f_b_proj;     /* [K][D], [H K][K] */
-    struct matrix b_proj;                 /* [H][D] */
-    struct matrix g_proj;                 /* [H K][D], full rank gate */
-    struct matrix g_a_proj, g_b_proj;     /* [K][D], [H K][K], low rank gate */
-    const float *rate;                    /* [H] exp(A_log), the first H values of a tensor of at least H */
-    const float *dt_bias;                 /* [H K] */
-    const float *o_norm;                  /* [K] */
-    struct matrix o_proj;                 /* [D][H K] */
+    struct matrix f_a_proj, f_b_proj;      /* [K][D], [H K][K] */
+    struct matrix b_proj;                  /* [H][D] */
+    struct matrix g_proj;                  /* [H K][D], full rank gate */
+    struct matrix g_a_proj, g_b_proj;      /* [K][D], [H K][K], low rank gate */
+    const float *rate;                     /* [H] exp(A_log), the first H values of a tensor of at least H */
+    const float *dt_bias;                  /* [H K] */
+    const float *o_norm;                   /* [K] */
+    struct matrix o_proj;                  /* [D][H K] */
 };
 
 struct indexer_params {
-    uint32_t n_heads, head_dim; /* from the tensors' rows; 0 heads: this layer is dense */
-    struct matrix wq_b;         /* [heads head_dim][q_lora_rank] */
-    struct matrix wk;           /* [head_dim][D] */
-    struct matrix weights_proj; /* [heads][D] */
+    uint32_t n_heads, head_dim;               /* from the tensors' rows; 0 heads: this layer is dense */
+    struct matrix wq_b;                       /* [heads head_dim][q_lora_rank] */
+    struct matrix wk;                         /* [head_dim][D] */
+    struct matrix weights_proj;               /* [heads][D] */
     const float *k_norm_weight, *k_norm_bias; /* [head_dim] */
 };
 
@@ -52,23 +52,22 @@ struct ffn_params {
     struct matrix gate_proj, up_proj, down_proj; /* [I][D], [I][D], [D][I] */
 };
 
-
 struct moe_params {
-    struct matrix gate;        /* [experts][D] */
-    const float *bias;         /* [experts] e_score_correction_bias */
-    struct matrix latent_down; /* [width][D]; rows 0 without a latent */
-    struct matrix latent_up;   /* [D][width] */
-    const float *latent_norm;  /* [width], or NULL */
-    struct ffn_params shared;  /* inner size moe_intermediate_size * shared experts; rows 0 without shared experts */
-    const struct expert *experts;  /* [n_experts] */
+    struct matrix gate;           /* [experts][D] */
+    const float *bias;            /* [experts] e_score_correction_bias */
+    struct matrix latent_down;    /* [width][D]; rows 0 without a latent */
+    struct matrix latent_up;      /* [D][width] */
+    const float *latent_norm;     /* [width], or NULL */
+    struct ffn_params shared;     /* inner size moe_intermediate_size * shared experts; rows 0 without shared experts */
+    const struct expert *experts; /* [n_experts] */
 };
 
 struct layer_params {
     const float *input_norm, *post_attention_norm; /* [D] */
-    struct kda_params kda;  /* if config.is_kda[layer] */
-    struct mla_params mla;  /* else */
-    struct ffn_params ffn;  /* dense layers */
-    struct moe_params moe;  /* config_is_moe */
+    struct kda_params kda;                         /* if config.is_kda[layer] */
+    struct mla_params mla;                         /* else */
+    struct ffn_params ffn;                         /* dense layers */
+    struct moe_params moe;                         /* config_is_moe */
 };
 
 struct params {

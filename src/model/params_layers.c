@@ -27,17 +27,15 @@ static enum status bind_kda(struct kda_params *kda, const struct config *config,
 
 /* A size of the indexer is the number of rows of one of its tensors; `said` is the config's word on it, 0 if
  * it has none. */
-static enum status read_rows(const struct tensor *tensor, uint32_t said, uint32_t max, uint32_t *out,
-                             struct error *err)
+static enum status read_rows(const struct tensor *tensor, uint32_t said, uint32_t max, uint32_t *out, struct error *err)
 {
     uint64_t rows = tensor->rank == 2 ? tensor->shape[0] : 0;
     if (rows < 1 || rows > max)
         return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected a matrix of 1 to %u rows, found %llu",
                          tensor->file, tensor->name, max, (unsigned long long)rows);
     if (said && rows != said)
-        return error_set(err, STATUS_FORMAT,
-                         "%s: tensor %s: expected %u rows, as config.json says, found %llu", tensor->file,
-                         tensor->name, said, (unsigned long long)rows);
+        return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected %u rows, as config.json says, found %llu",
+                         tensor->file, tensor->name, said, (unsigned long long)rows);
     *out = (uint32_t)rows;
     return STATUS_OK;
 }
@@ -65,8 +63,8 @@ static enum status check_indexer(const struct config *config, uint32_t index, co
 
 /* The tensors say whether a layer has an indexer, and how large it is. Leaves n_heads at 0 where there is
  * none. */
-static enum status read_indexer_sizes(struct indexer_params *indexer, const struct config *config,
-                                      uint32_t index, const struct binder *binder, struct error *err)
+static enum status read_indexer_sizes(struct indexer_params *indexer, const struct config *config, uint32_t index,
+                                      const struct binder *binder, struct error *err)
 {
     const struct tensor *heads = bind_find(binder, "indexer.weights_proj.weight");
     const struct tensor *key = bind_find(binder, "indexer.wk.weight");
@@ -83,8 +81,7 @@ static enum status read_indexer_sizes(struct indexer_params *indexer, const stru
                          said ? "an indexer, as dsa_config names the layer"
                               : "beside the layer's other indexer tensors");
     TRY(check_indexer(config, index, heads, err));
-    TRY(read_rows(heads, config->index_heads_said, CONFIG_WIDTH_MAX / CONFIG_HEAD_DIM_MAX, &indexer->n_heads,
-                  err));
+    TRY(read_rows(heads, config->index_heads_said, CONFIG_WIDTH_MAX / CONFIG_HEAD_DIM_MAX, &indexer->n_heads, err));
     return read_rows(key, config->index_head_dim_said, CONFIG_HEAD_DIM_MAX, &indexer->head_dim, err);
 }
 
@@ -100,18 +97,16 @@ static enum status bind_indexer(struct indexer_params *indexer, const struct con
     uint32_t heads = indexer->n_heads, dim = indexer->head_dim;
     TRY(bind_matrix(binder, "indexer.wq_b", heads * dim, config->q_lora_rank, &indexer->wq_b, err));
     TRY(bind_matrix(binder, "indexer.wk", dim, config->hidden_size, &indexer->wk, err));
-    TRY(bind_plain_matrix(binder, "indexer.weights_proj", heads, config->hidden_size, &indexer->weights_proj,
-                          err));
+    TRY(bind_plain_matrix(binder, "indexer.weights_proj", heads, config->hidden_size, &indexer->weights_proj, err));
     TRY(bind_vector(binder, "indexer.k_norm.weight", dim, &indexer->k_norm_weight, err));
     return bind_vector(binder, "indexer.k_norm.bias", dim, &indexer->k_norm_bias, err);
 }
 
-static enum status bind_mla(struct mla_params *mla, const struct config *config, uint32_t index,
-                            struct binder *binder, struct error *err)
+static enum status bind_mla(struct mla_params *mla, const struct config *config, uint32_t index, struct binder *binder,
+                            struct error *err)
 {
     uint32_t hidden = config->hidden_size, heads = config->n_heads, rank = config->kv_lora_rank;
-    uint32_t query = heads * (config->qk_nope_head_dim + config->qk_rope_head_dim),
-             value = heads * config->v_head_dim;
+    uint32_t query = heads * (config->qk_nope_head_dim + config->qk_rope_head_dim), value = heads * config->v_head_dim;
     if (config->q_lora_rank) {
         TRY(bind_matrix(binder, "q_a_proj", config->q_lora_rank, hidden, &mla->q_a_proj, err));
         TRY(bind_vector(binder, "q_a_layernorm.weight", config->q_lora_rank, &mla->q_a_norm, err));
@@ -119,11 +114,10 @@ static enum status bind_mla(struct mla_params *mla, const struct config *config,
     } else {
         TRY(bind_matrix(binder, "q_proj", query, hidden, &mla->q_proj, err));
     }
-    TRY(bind_matrix(binder, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden, &mla->kv_a_proj,
-                    err));
+    TRY(bind_matrix(binder, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden, &mla->kv_a_proj, err));
     TRY(bind_vector(binder, "kv_a_layernorm.weight", rank, &mla->kv_a_norm, err));
-    TRY(bind_matrix(binder, "kv_b_proj", heads * (config->qk_nope_head_dim + config->v_head_dim), rank,
-                    &mla->kv_b_proj, err));
+    TRY(bind_matrix(binder, "kv_b_proj", heads * (config->qk_nope_head_dim + config->v_head_dim), rank, &mla->kv_b_proj,
+                    err));
     if (config->mla_output_gate)
         TRY(bind_matrix(binder, "g_proj", value, hidden, &mla->g_proj, err));
     TRY(bind_matrix(binder, "o_proj", hidden, value, &mla->o_proj, err));
@@ -138,8 +132,8 @@ static enum status bind_ffn(struct ffn_params *ffn, uint32_t hidden, uint32_t in
     return bind_matrix(binder, "down_proj", hidden, inner, &ffn->down_proj, err);
 }
 
-static enum status bind_moe(struct moe_params *moe, struct expert *experts, const struct config *config,
-                            uint32_t index, struct binder *binder, struct error *err)
+static enum status bind_moe(struct moe_params *moe, struct expert *experts, const struct config *config, uint32_t index,
+                            struct binder *binder, struct error *err)
 {
     uint32_t hidden = config->hidden_size, inner = config->moe_intermediate_size;
     uint32_t width = config->latent_size ? config->latent_size : hidden;
@@ -159,9 +153,8 @@ static enum status bind_moe(struct moe_params *moe, struct expert *experts, cons
         TRY(bind_matrix(binder, "w2", width, inner, &experts[e].down, err));
     }
     bind_prefix(binder, "model.layers.%u.block_sparse_moe.shared_experts.", index);
-    return config->n_shared_experts
-               ? bind_ffn(&moe->shared, hidden, inner * config->n_shared_experts, binder, err)
-               : STATUS_OK;
+    return config->n_shared_experts ? bind_ffn(&moe->shared, hidden, inner * config->n_shared_experts, binder, err)
+                                    : STATUS_OK;
 }
 
 enum status params_bind_layer(struct layer_params *layer, struct expert *experts, const struct config *config,
@@ -169,8 +162,7 @@ enum status params_bind_layer(struct layer_params *layer, struct expert *experts
 {
     bind_prefix(binder, "model.layers.%u.", index);
     TRY(bind_vector(binder, "input_layernorm.weight", config->hidden_size, &layer->input_norm, err));
-    TRY(bind_vector(binder, "post_attention_layernorm.weight", config->hidden_size,
-                    &layer->post_attention_norm, err));
+    TRY(bind_vector(binder, "post_attention_layernorm.weight", config->hidden_size, &layer->post_attention_norm, err));
     bind_prefix(binder, "model.layers.%u.self_attn.", index);
     TRY(config->is_kda[index] ? bind_kda(&layer->kda, config, binder, err)
                               : bind_mla(&layer->mla, config, index, binder, err));

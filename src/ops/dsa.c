@@ -164,14 +164,12 @@ static uint32_t tiles_scan(const struct plan_context *context, const void *args)
 void op_dsa_scan(struct plan *plan, const struct dsa_op *op)
 {
     plan_scratch(plan, ranks_max(op) * sizeof(uint64_t));
-    plan_add(plan,
-             (struct plan_node){.label = "index.scan",
-                                .stream = "index",
-                                .run = run_scan,
-                                .tiles = tiles_scan,
-                                .args = keep(plan, op)},
-             buffer_bit(op->q) | buffer_bit(op->w) | (uint64_t)1 << op->cache,
-             buffer_bit(op->candidates) | buffer_bit(op->n_candidates));
+    plan_add(
+        plan,
+        (struct plan_node){
+            .label = "index.scan", .stream = "index", .run = run_scan, .tiles = tiles_scan, .args = keep(plan, op)},
+        buffer_bit(op->q) | buffer_bit(op->w) | (uint64_t)1 << op->cache,
+        buffer_bit(op->candidates) | buffer_bit(op->n_candidates));
 }
 
 static void run_choose(const struct plan_context *context, const void *args, uint32_t row)

@@ -26,8 +26,9 @@ static struct kda_scratch scratch_of(const struct plan_context *context, const s
 }
 
 /* The input of one convolution at `token` of the span, counted from its first row; negative: from earlier steps. */
-static const float *conv_input(const struct plan_context *context, const struct kda_op *op, const struct step_span *span,
-                               struct buffer buffer, uint32_t which, int64_t token, uint32_t head)
+static const float *conv_input(const struct plan_context *context, const struct kda_op *op,
+                               const struct step_span *span, struct buffer buffer, uint32_t which, int64_t token,
+                               uint32_t head)
 {
     size_t inner = (size_t)op->n_heads * op->head_dim, column = (size_t)head * op->head_dim;
     if (token >= 0)
@@ -123,8 +124,8 @@ static void replay(const struct kernels *kernels, const struct sequence *sequenc
     }
 }
 
-/* Before tokens whose records will push older ones out: brings the base state up to the first record that stays. A span of
- * REWIND_TOKENS and more instead copies the state when all but those are through, see run_kda. */
+/* Before tokens whose records will push older ones out: brings the base state up to the first record that stays. A
+ * span of REWIND_TOKENS and more instead copies the state when all but those are through, see run_kda. */
 static void advance_base(const struct plan_context *context, const struct kda_op *op, const struct step_span *span,
                          uint32_t head)
 {
@@ -134,8 +135,8 @@ static void advance_base(const struct plan_context *context, const struct kda_op
         replay(context->kernels, s, op->layer, head, sequence_kda_base(s, op->layer, head), s->base, base);
 }
 
-static void keep_records(const struct kda_op *op, const struct step_span *span, uint32_t head, uint32_t first, uint32_t n,
-                         const struct kda_scratch *s)
+static void keep_records(const struct kda_op *op, const struct step_span *span, uint32_t head, uint32_t first,
+                         uint32_t n, const struct kda_scratch *s)
 {
     size_t bytes = op->head_dim * sizeof(float);
     for (uint32_t i = 0; i < n; i++) {
@@ -168,7 +169,8 @@ static void run_kda(const struct plan_context *context, const void *args, uint32
         if (first >= recorded)
             keep_records(op, span, head, first, n, &s);
         else if (first + n == recorded && layout->rewinds)
-            memcpy(sequence_kda_base(span->sequence, op->layer, head), state, layout->head_state_floats * sizeof(float));
+            memcpy(sequence_kda_base(span->sequence, op->layer, head), state,
+                   layout->head_state_floats * sizeof(float));
     }
     keep_inputs(context, op, span, head);
 }

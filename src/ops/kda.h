@@ -1,8 +1,8 @@
 /* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head).
  *
- * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay and
- * write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go through in
- * order, a few at a time, so the result does not depend on how a prompt is cut. */
+ * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay
+ * and write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go
+ * through in order, a few at a time, so the result does not depend on how a prompt is cut. */
 #ifndef DAY0_OPS_KDA_H
 #define DAY0_OPS_KDA_H
 
@@ -13,11 +13,11 @@
 struct kda_op {
     uint32_t layer; /* among the KDA layers: which state of the sequence */
     uint32_t n_heads, head_dim, taps;
-    struct buffer q, k, v;      /* [rows][H K] before the convolution */
-    struct buffer f;            /* [rows][H K] f_b(f_a x) */
-    struct buffer b;            /* [rows][H] before the sigmoid */
-    struct buffer g;            /* [rows][H K] output gate before the sigmoid */
-    struct buffer out;          /* [rows][H K] */
+    struct buffer q, k, v;                 /* [rows][H K] before the convolution */
+    struct buffer f;                       /* [rows][H K] f_b(f_a x) */
+    struct buffer b;                       /* [rows][H] before the sigmoid */
+    struct buffer g;                       /* [rows][H K] output gate before the sigmoid */
+    struct buffer out;                     /* [rows][H K] */
     const float *conv_q, *conv_k, *conv_v; /* [taps][H K] */
     const float *rate, *dt_bias, *o_norm;  /* [H], [H K], [K] */
     bool bounded_decay;

@@ -1,9 +1,9 @@
-/* Multi-head latent attention without positions, in its absorbed form: queries are carried into the latent space, attention
- * reads the cached latents directly, and its result is carried back per head. The same form serves prompts and single
- * tokens, so a prompt may be cut anywhere.
+/* Multi-head latent attention without positions, in its absorbed form: queries are carried into the latent space,
+ * attention reads the cached latents directly, and its result is carried back per head. The same form serves prompts
+ * and single tokens, so a prompt may be cut anywhere.
  *
- * The nodes, in order: latents (norms, and the cache row of each new token), absorb, attend, output (values and gate). The
- * projections between them are linear nodes of the model. */
+ * The nodes, in order: latents (norms, and the cache row of each new token), absorb, attend, output (values and
+ * gate). The projections between them are linear nodes of the model. */
 #ifndef DAY0_OPS_MLA_H
 #define DAY0_OPS_MLA_H
 
@@ -20,20 +20,20 @@ struct mla_op {
     uint32_t n_heads, q_lora_rank, latent, nope, rope, v_dim;
     float latent_eps;
     const float *q_a_norm, *kv_a_norm;
-    struct matrix kv_b_proj;   /* [H (nope + V)][latent] */
-    struct buffer q_a;         /* [rows][q_lora], normed in place; unused without q_lora_rank */
-    struct buffer kv_a;        /* [rows][latent + rope] */
-    struct buffer q;           /* [rows][H (nope + rope)] */
-    struct buffer absorbed;    /* [rows][H (latent + rope)] */
-    struct buffer context;     /* [rows][H latent] */
-    struct buffer g;           /* [rows][H V] output gate before the sigmoid */
-    struct buffer out;         /* [rows][H V] */
+    struct matrix kv_b_proj; /* [H (nope + V)][latent] */
+    struct buffer q_a;       /* [rows][q_lora], normed in place; unused without q_lora_rank */
+    struct buffer kv_a;      /* [rows][latent + rope] */
+    struct buffer q;         /* [rows][H (nope + rope)] */
+    struct buffer absorbed;  /* [rows][H (latent + rope)] */
+    struct buffer context;   /* [rows][H latent] */
+    struct buffer g;         /* [rows][H V] output gate before the sigmoid */
+    struct buffer out;       /* [rows][H V] */
     bool output_gate;
-    uint32_t cache;            /* resource of latents and index keys */
-    bool sparse;               /* attend to the selected positions only */
+    uint32_t cache; /* resource of latents and index keys */
+    bool sparse;    /* attend to the selected positions only */
     uint32_t topk;
-    struct buffer selected;    /* [rows][topk] positions, ascending */
-    struct buffer n_selected;  /* [rows][1] */
+    struct buffer selected;   /* [rows][topk] positions, ascending */
+    struct buffer n_selected; /* [rows][1] */
 };
 
 void op_mla_latents(struct plan *plan, const struct mla_op *op);

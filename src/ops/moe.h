@@ -1,8 +1,8 @@
 /* Mixture of experts: router, grouping of (row, slot) pairs by expert, the experts' two halves, and the weighted sum.
  *
- * Tokens are grouped by expert, so an expert's weights are read once a step however many rows chose it; rows are reached
- * by pointer, nothing is padded. How many tiles the experts make is known only after the router ran. A row's result is
- * summed in the order of its own choice, so it does not depend on its neighbours. */
+ * Tokens are grouped by expert, so an expert's weights are read once a step however many rows chose it; rows are
+ * reached by pointer, nothing is padded. How many tiles the experts make is known only after the router ran. A row's
+ * result is summed in the order of its own choice, so it does not depend on its neighbours. */
 #ifndef DAY0_OPS_MOE_H
 #define DAY0_OPS_MOE_H
 

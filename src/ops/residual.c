@@ -44,10 +44,10 @@ void op_embed(struct plan *plan, struct buffer sum, const struct matrix *embeddi
 {
     struct embed_args *a = plan_args(plan, sizeof *a);
     *a = (struct embed_args){sum, *embedding};
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "embed", .stream = "main", .run = run_embed, .tiles = step_tiles_rows, .args = a},
-             0, buffer_bit(sum));
+    plan_add(
+        plan,
+        (struct plan_node){.label = "embed", .stream = "main", .run = run_embed, .tiles = step_tiles_rows, .args = a},
+        0, buffer_bit(sum));
 }
 
 static float inverse_rms(const struct kernels *kernels, const struct residual *r, const float *x)
@@ -71,7 +71,8 @@ static void add_deltas(const struct plan_context *context, const struct slot_arg
 }
 
 /* Phase 2: the mixture of the closed blocks and the sum, in `out`. */
-static void mix(const struct plan_context *context, const struct slot_args *a, uint32_t row, const float *sum, float *out)
+static void mix(const struct plan_context *context, const struct slot_args *a, uint32_t row, const float *sum,
+                float *out)
 {
     const struct residual *r = &a->residual;
     uint32_t n_blocks = a->slot.n_blocks;
@@ -165,10 +166,10 @@ void op_slot(struct plan *plan, const struct residual *residual, const struct re
     }
     if (slot->closes)
         writes |= buffer_bit(residual->blocks) | buffer_bit(residual->inverse);
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "residual.slot", .stream = "main", .run = run_slot, .tiles = tiles_slot, .args = a},
-             reads & ~writes, writes);
+    plan_add(
+        plan,
+        (struct plan_node){.label = "residual.slot", .stream = "main", .run = run_slot, .tiles = tiles_slot, .args = a},
+        reads & ~writes, writes);
     if (slot->closes)
         add_history(plan, residual, slot, n_threads);
 }

@@ -1,7 +1,7 @@
 /* The parameter block of a step: all that varies from one run of a plan to the next.
  *
- * A step is a ragged list of spans: some consecutive new tokens of one sequence each. Prompt pieces, decoded tokens and any
- * mixture of them are instances. Rows are the new tokens of all spans, one after the other. */
+ * A step is a ragged list of spans: some consecutive new tokens of one sequence each. Prompt pieces, decoded tokens
+ * and any mixture of them are instances. Rows are the new tokens of all spans, one after the other. */
 #ifndef DAY0_OPS_STEP_H
 #define DAY0_OPS_STEP_H
 
@@ -19,15 +19,15 @@ struct step_span {
 struct step {
     uint32_t n_rows, n_spans, n_logit_rows;
     const struct step_span *spans;
-    const int32_t *tokens;       /* [n_rows], each below the vocabulary size */
-    const uint32_t *row_spans;   /* [n_rows] the span of a row */
-    const uint32_t *logit_rows;  /* [n_logit_rows] rows whose logits are wanted, ascending */
-    float *logits;               /* [n_logit_rows][vocabulary] out */
-    uint32_t *bad_layers;        /* [n_rows] out: the first layer whose input held a NaN or infinity, else SOUND */
+    const int32_t *tokens;      /* [n_rows], each below the vocabulary size */
+    const uint32_t *row_spans;  /* [n_rows] the span of a row */
+    const uint32_t *logit_rows; /* [n_logit_rows] rows whose logits are wanted, ascending */
+    float *logits;              /* [n_logit_rows][vocabulary] out */
+    uint32_t *bad_layers;       /* [n_rows] out: the first layer whose input held a NaN or infinity, else SOUND */
     /* Optional outputs, NULL where not wanted. */
-    float *taps;                 /* [n_rows][taps][hidden] out, see model.h */
-    uint32_t *selected;          /* [DSA layers][n_rows][topk] out: chosen positions, ascending */
-    uint32_t *n_selected;        /* [DSA layers][n_rows] out */
+    float *taps;          /* [n_rows][taps][hidden] out, see model.h */
+    uint32_t *selected;   /* [DSA layers][n_rows][topk] out: chosen positions, ascending */
+    uint32_t *n_selected; /* [DSA layers][n_rows] out */
 };
 
 static inline const struct step *step_of(const struct plan_context *context)

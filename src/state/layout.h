@@ -5,12 +5,14 @@
  *     layer 0: latent rows [PAGE_TOKENS][latent_width]   index blocks [PAGE_TOKENS / 16][index_block_bytes]
  *     layer 1: ...
  *
- * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype`. An index
- * block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index blocks.
+ * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype`. An
+ * index block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index
+ * blocks.
  *
- * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, and the last inputs of its three convolutions as a ring
- * over positions. Sequences that can be rewound also keep the state of some tokens ago and a ring of (k, u, exp g) records
- * of the tokens since: replaying all but the last of them undoes those, with the same bits as if they had never been fed. */
+ * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, and the last inputs of its three convolutions as
+ * a ring over positions. Sequences that can be rewound also keep the state of some tokens ago and a ring of (k, u,
+ * exp g) records of the tokens since: replaying all but the last of them undoes those, with the same bits as if they
+ * had never been fed. */
 #ifndef DAY0_STATE_LAYOUT_H
 #define DAY0_STATE_LAYOUT_H
 
@@ -52,7 +54,8 @@ struct state_layout {
 /* Bytes of one block of 16 index keys. */
 size_t layout_index_block_bytes(enum dtype dtype, uint32_t dim);
 
-/* Fills head_state_floats, conv_floats, ring_floats, latent_row_bytes, page_bytes and the offsets of mla[] from the rest. */
+/* Fills head_state_floats, conv_floats, ring_floats, latent_row_bytes, page_bytes and the offsets of mla[] from the
+ * rest. */
 void layout_complete(struct state_layout *layout);
 
 /* Bytes of KDA state and convolution tails of one sequence, the ring left out. */

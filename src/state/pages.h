@@ -1,5 +1,6 @@
-/* A pool of reference-counted pages: the paged cache of latents and index keys. All pages of a sequence's page table come
- * from here; sequences that share a prefix share its pages. One thread owns the pool: steps only read and fill pages. */
+/* A pool of reference-counted pages: the paged cache of latents and index keys. All pages of a sequence's page table
+ * come from here; sequences that share a prefix share its pages. One thread owns the pool: steps only read and fill
+ * pages. */
 #ifndef DAY0_STATE_PAGES_H
 #define DAY0_STATE_PAGES_H
 

@@ -103,9 +103,10 @@ enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error
 {
     struct pages *pages = sequence->pages;
     if (n > sequence->length_max - sequence->length)
-        return error_set(err, STATUS_ARGUMENT,
-                         "the context is %u tokens at most, %u are in it and %u more were to follow; ask for a longer one",
-                         sequence->length_max, sequence->length, n);
+        return error_set(
+            err, STATUS_ARGUMENT,
+            "the context is %u tokens at most, %u are in it and %u more were to follow; ask for a longer one",
+            sequence->length_max, sequence->length, n);
     if (sequence->layout->n_mla == 0) {
         return STATUS_OK;
     }
@@ -115,10 +116,11 @@ enum status sequence_reserve(struct sequence *sequence, uint32_t n, struct error
     bool copies = partial < sequence->n_pages && pages->references[sequence->page_table[partial]] > 1;
     uint32_t missing = (wanted > sequence->n_pages ? wanted - sequence->n_pages : 0) + copies;
     if (missing > pages->n_free)
-        return error_set(err, STATUS_MEMORY,
-                         "the cache is full: %u pages of %d tokens are needed, %u of %u are free; end another sequence or "
-                         "ask for a larger cache",
-                         missing, PAGE_TOKENS, pages->n_free, pages->n_pages);
+        return error_set(
+            err, STATUS_MEMORY,
+            "the cache is full: %u pages of %d tokens are needed, %u of %u are free; end another sequence or "
+            "ask for a larger cache",
+            missing, PAGE_TOKENS, pages->n_free, pages->n_pages);
     if (copies) {
         uint32_t mine = pages_take(pages), shared = sequence->page_table[partial];
         memcpy(pages_at(pages, mine), pages_at(pages, shared), pages->page_bytes);

@@ -70,8 +70,8 @@ static inline float *sequence_kda_base(const struct sequence *s, uint32_t k, uin
     return s->kda_base + ((size_t)k * s->layout->kda_heads + head) * s->layout->head_state_floats;
 }
 
-/* The convolution inputs of KDA layer `k` at `position`: [3][heads * head_dim], q, k, v. Positions before the text (from
- * -taps + 1) are rows of zeros. */
+/* The convolution inputs of KDA layer `k` at `position`: [3][heads * head_dim], q, k, v. Positions before the text
+ * (from -taps + 1) are rows of zeros. */
 static inline float *sequence_conv(const struct sequence *s, uint32_t k, int64_t position)
 {
     int64_t row = (position + s->layout->conv_rows) % s->layout->conv_rows;
@@ -91,8 +91,8 @@ static inline uint32_t sequence_rewindable(const struct sequence *s)
     return s->layout->rewinds || s->layout->n_kda == 0 ? s->length - s->base : 0;
 }
 
-/* Counts `n` new tokens in, after their step; and `n` tokens out, whose recurrent state the caller has undone: their pages
- * are given back. */
+/* Counts `n` new tokens in, after their step; and `n` tokens out, whose recurrent state the caller has undone: their
+ * pages are given back. */
 void sequence_advance(struct sequence *sequence, uint32_t n);
 void sequence_retreat(struct sequence *sequence, uint32_t n);
 

@@ -28,7 +28,8 @@ static enum status visit(const struct sequence *s, uint32_t length, snapshot_par
         for (uint32_t first = 0; first < length; first += PAGE_TOKENS) {
             uint32_t n = length - first < PAGE_TOKENS ? length - first : PAGE_TOKENS;
             TRY(part(context, sequence_latent(s, m, first), n * layout->latent_row_bytes, err));
-            TRY(part(context, sequence_index_block(s, m, first), index_blocks(n) * layout->mla[m].index_block_bytes, err));
+            TRY(part(context, sequence_index_block(s, m, first), index_blocks(n) * layout->mla[m].index_block_bytes,
+                     err));
         }
     return STATUS_OK;
 }

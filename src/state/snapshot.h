@@ -1,5 +1,5 @@
-/* A sequence's state as a flat row of bytes: recurrent states, convolution inputs, and the latent rows and index keys of its
- * positions. Restored, a sequence goes on with the same bits (law 5); tokens fed before cannot be undone then.
+/* A sequence's state as a flat row of bytes: recurrent states, convolution inputs, and the latent rows and index keys
+ * of its positions. Restored, a sequence goes on with the same bits (law 5); tokens fed before cannot be undone then.
  *
  * The bytes are those of the machine (little-endian floats) and of one layout: whoever keeps them keeps the layout's
  * identity beside them. */

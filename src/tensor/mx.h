@@ -2,8 +2,8 @@
  *
  *     value = code * 2^(byte - 127)      byte 255 is NaN and is refused wherever a file is read
  *
- * MXFP4: E2M1 codes, two a byte, the even index in the low nibble. MXFP8: E4M3 codes (no infinities; 0x7f, 0xff are NaN).
- * Dynamic quantization of a block x with largest magnitude m, emax 2 (E2M1) or 8 (E4M3):
+ * MXFP4: E2M1 codes, two a byte, the even index in the low nibble. MXFP8: E4M3 codes (no infinities; 0x7f, 0xff are
+ * NaN). Dynamic quantization of a block x with largest magnitude m, emax 2 (E2M1) or 8 (E4M3):
  *
  *     floor rule:  e = floor(log2 m) - emax, elements rounded to nearest even and saturated
  *     ceil rule:   one more where the largest element would saturate, m / 2^e > largest

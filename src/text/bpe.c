@@ -16,8 +16,8 @@ static uint32_t pair_rank(const struct ranks *ranks, const char *piece, size_t s
 }
 
 /* Parts lie in arrays: starts[i] is where part i begins, pairs[i] the rank of part i joined with the next. */
-static enum status encode_short(const struct ranks *ranks, const char *piece, size_t bytes,
-                                struct token_list *out, struct error *err)
+static enum status encode_short(const struct ranks *ranks, const char *piece, size_t bytes, struct token_list *out,
+                                struct error *err)
 {
     uint32_t pairs[SHORT_BYTES_MAX + 1] = {NO_PAIR}; /* a piece has a byte at least */
     int32_t ids[SHORT_BYTES_MAX];
@@ -117,8 +117,8 @@ static void init_parts(const struct ranks *ranks, const char *piece, uint32_t by
 }
 
 /* The pair of part `at` after a merge beside or at it. */
-static void refresh(const struct ranks *ranks, const char *piece, uint32_t bytes, struct part *parts,
-                    struct heap *heap, uint32_t at)
+static void refresh(const struct ranks *ranks, const char *piece, uint32_t bytes, struct part *parts, struct heap *heap,
+                    uint32_t at)
 {
     uint32_t next = parts[at].next;
     parts[at].pair = next < bytes ? pair_rank(ranks, piece, at, parts[next].next) : NO_PAIR;
@@ -146,8 +146,8 @@ static void merge_parts(const struct ranks *ranks, const char *piece, uint32_t b
     }
 }
 
-static enum status encode_long(const struct ranks *ranks, const char *piece, uint32_t bytes,
-                               struct token_list *out, struct error *err)
+static enum status encode_long(const struct ranks *ranks, const char *piece, uint32_t bytes, struct token_list *out,
+                               struct error *err)
 {
     struct part *parts = NULL;
     struct heap heap = {0};
@@ -174,8 +174,7 @@ enum status bpe_encode(const struct ranks *ranks, const char *piece, size_t byte
     if (bytes <= SHORT_BYTES_MAX)
         return encode_short(ranks, piece, bytes, out, err);
     if (bytes > BPE_PIECE_BYTES_MAX)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "a piece of %zu bytes without a break; at most %d are encoded", bytes,
+        return error_set(err, STATUS_UNSUPPORTED, "a piece of %zu bytes without a break; at most %d are encoded", bytes,
                          BPE_PIECE_BYTES_MAX);
     return encode_long(ranks, piece, (uint32_t)bytes, out, err);
 }

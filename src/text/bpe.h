@@ -19,7 +19,7 @@ enum { BPE_PIECE_BYTES_MAX = 1 << 30 };
 /* Does     appends the tokens of `piece`; bytes >= 1.
  * Fails    STATUS_MEMORY, or STATUS_UNSUPPORTED over BPE_PIECE_BYTES_MAX.
  * Threads  any number on the same ranks. */
-NEEDS_CHECK enum status bpe_encode(const struct ranks *ranks, const char *piece, size_t bytes,
-                                   struct token_list *out, struct error *err);
+NEEDS_CHECK enum status bpe_encode(const struct ranks *ranks, const char *piece, size_t bytes, struct token_list *out,
+                                   struct error *err);
 
 #endif

@@ -24,8 +24,7 @@ struct byte_buffer {
 
 NEEDS_CHECK enum status byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t bytes,
                                            struct error *err);
-NEEDS_CHECK enum status byte_buffer_append_text(struct byte_buffer *buffer, const char *text,
-                                                struct error *err);
+NEEDS_CHECK enum status byte_buffer_append_text(struct byte_buffer *buffer, const char *text, struct error *err);
 void byte_buffer_fini(struct byte_buffer *buffer);
 
 #endif

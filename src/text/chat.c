@@ -9,8 +9,7 @@ enum { CONTROL_NAME_BYTES_MAX = 64 };
 enum chat_format chat_format_of(const struct tokenizer *tokenizer)
 {
     static const char *const k3[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
-    static const char *const k2[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>",
-                                     "<|im_end|>"};
+    static const char *const k2[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"};
     size_t k3_count = 0, k2_count = 0;
     for (size_t i = 0; i < sizeof k3 / sizeof *k3; i++)
         k3_count += tokenizer_special(tokenizer, k3[i]) >= 0;
@@ -21,8 +20,8 @@ enum chat_format chat_format_of(const struct tokenizer *tokenizer)
     return k2_count == sizeof k2 / sizeof *k2 ? CHAT_FORMAT_K2 : CHAT_FORMAT_NONE;
 }
 
-enum status chat_render(enum chat_format format, const struct chat_request *request,
-                        struct chat_segments *segments, struct error *err)
+enum status chat_render(enum chat_format format, const struct chat_request *request, struct chat_segments *segments,
+                        struct error *err)
 {
     switch (format) {
     case CHAT_FORMAT_K3:
@@ -30,10 +29,9 @@ enum status chat_render(enum chat_format format, const struct chat_request *requ
     case CHAT_FORMAT_K2:
         return chat_k2_render(request, segments, err);
     default:
-        return error_set(
-            err, STATUS_UNSUPPORTED,
-            "the tokenizer has the control tokens of no chat format known here (<|open|> ... of K3, "
-            "<|im_user|> ... of K2); give the model plain text instead of a chat");
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the tokenizer has the control tokens of no chat format known here (<|open|> ... of K3, "
+                         "<|im_user|> ... of K2); give the model plain text instead of a chat");
     }
 }
 
@@ -45,13 +43,13 @@ static enum status encode_control(const struct tokenizer *tokenizer, struct chat
         memcpy(name, segment.text, segment.bytes);
     int32_t id = tokenizer_special(tokenizer, name);
     if (id < 0)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the prompt needs the special token %s, which the tokenizer lacks", name);
+        return error_set(err, STATUS_UNSUPPORTED, "the prompt needs the special token %s, which the tokenizer lacks",
+                         name);
     return token_list_push(ids, id, err);
 }
 
-enum status chat_encode(const struct tokenizer *tokenizer, const struct chat_segments *segments,
-                        struct token_list *ids, struct error *err)
+enum status chat_encode(const struct tokenizer *tokenizer, const struct chat_segments *segments, struct token_list *ids,
+                        struct error *err)
 {
     for (size_t i = 0; i < segments->count; i++) {
         struct chat_segment segment = chat_segments_at(segments, i);

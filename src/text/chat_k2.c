@@ -7,16 +7,14 @@
 
 static const char default_system_text[] = "You are Kimi, an AI assistant created by Moonshot AI.";
 
-static enum status begin(struct chat_segments *out, const char *control, struct byte_span who,
-                         struct error *err)
+static enum status begin(struct chat_segments *out, const char *control, struct byte_span who, struct error *err)
 {
     TRY(chat_segments_control(out, control, err));
     TRY(chat_segments_text(out, who, err));
     return chat_segments_control(out, "<|im_middle|>", err);
 }
 
-static enum status begin_words(struct chat_segments *out, const char *control, const char *who,
-                               struct error *err)
+static enum status begin_words(struct chat_segments *out, const char *control, const char *who, struct error *err)
 {
     return begin(out, control, (struct byte_span){who, strlen(who)}, err);
 }
@@ -34,16 +32,14 @@ static enum status render_json(const json_t *value, enum json_text_style style, 
 }
 
 /* What stands between two control tokens is one segment, so texts are joined before they become one. */
-static enum status write_content(struct byte_buffer *text, const struct chat_message *message,
-                                 struct error *err)
+static enum status write_content(struct byte_buffer *text, const struct chat_message *message, struct error *err)
 {
     for (size_t i = 0; i < message->part_count; i++)
         TRY(byte_buffer_append(text, message->parts[i].data, message->parts[i].bytes, err));
     return STATUS_OK;
 }
 
-static enum status write_call_name(struct byte_buffer *text, struct byte_span name, size_t number,
-                                   struct error *err)
+static enum status write_call_name(struct byte_buffer *text, struct byte_span name, size_t number, struct error *err)
 {
     char suffix[24];
     snprintf(suffix, sizeof suffix, ":%zu", number);
@@ -83,11 +79,10 @@ static enum status render_calls(const struct chat_message *message, size_t first
     return chat_segments_control(out, "<|tool_calls_section_end|>", err);
 }
 
-static enum status render_message(const struct chat_message *message, size_t calls_before,
-                                  struct chat_segments *out, struct error *err)
+static enum status render_message(const struct chat_message *message, size_t calls_before, struct chat_segments *out,
+                                  struct error *err)
 {
-    static const char *const controls[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>",
-                                           "<|im_system|>"};
+    static const char *const controls[] = {"<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>"};
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     if (message->name.data)
         TRY(begin(out, controls[message->role], message->name, err));
@@ -114,13 +109,12 @@ static enum status refuse_foreign(const struct chat_request *request, struct err
         if (request->messages[i].tools)
             what = "tools inside a message";
     if (what)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the chat format of this model cannot express %s; leave it out", what);
+        return error_set(err, STATUS_UNSUPPORTED, "the chat format of this model cannot express %s; leave it out",
+                         what);
     return STATUS_OK;
 }
 
-enum status chat_k2_render(const struct chat_request *request, struct chat_segments *segments,
-                           struct error *err)
+enum status chat_k2_render(const struct chat_request *request, struct chat_segments *segments, struct error *err)
 {
     size_t calls_before = 0, calls_here = 0;
     TRY(refuse_foreign(request, err));

@@ -8,8 +8,7 @@
 #define JSON_FENCE_OPEN "```json\n"
 #define JSON_FENCE_CLOSE "\n```"
 
-static const char tools_text[] =
-    "# Tools\nHere are the available tools, described in JSONSchema.\n\n" JSON_FENCE_OPEN;
+static const char tools_text[] = "# Tools\nHere are the available tools, described in JSONSchema.\n\n" JSON_FENCE_OPEN;
 static const char more_tools_text[] =
     "## New Tools Available\nThe system dynamically extends the toolset via lazy-loading.\n"
     "You have access to all existing and extended tools.\n"
@@ -22,14 +21,12 @@ static const char required_text[] =
     "The system is invoked with `tool_choice=required`.\nYou MUST call tools in the next message.";
 static const char none_text[] =
     "The system is invoked with `tool_choice=none`.\nYou MUST NOT call any tools in the next message.";
-#define RAW_JSON_TEXT                                                                                        \
-    "Your response must be raw JSON data without markdown code blocks (```json) or any additional "          \
+#define RAW_JSON_TEXT                                                                                                  \
+    "Your response must be raw JSON data without markdown code blocks (```json) or any additional "                    \
     "formatting."
-static const char json_object_text[] =
-    "The system is invoked with `response_format=json_object`.\n" RAW_JSON_TEXT;
-static const char json_schema_text[] =
-    "The system is invoked with `response_format=json_schema`.\n" RAW_JSON_TEXT
-    "\nThe JSON data must match the following schema:\n" JSON_FENCE_OPEN;
+static const char json_object_text[] = "The system is invoked with `response_format=json_object`.\n" RAW_JSON_TEXT;
+static const char json_schema_text[] = "The system is invoked with `response_format=json_schema`.\n" RAW_JSON_TEXT
+                                       "\nThe JSON data must match the following schema:\n" JSON_FENCE_OPEN;
 
 /* ---- tags ---- */
 
@@ -72,8 +69,7 @@ static enum status escape(struct byte_buffer *out, struct byte_span value, struc
 }
 
 /* One attribute; `key` is led by its blank. */
-static enum status attribute(struct chat_segments *out, const char *key, struct byte_span value,
-                             struct error *err)
+static enum status attribute(struct chat_segments *out, const char *key, struct byte_span value, struct error *err)
 {
     struct byte_buffer escaped = {0};
     TRY(chat_segments_words(out, key, err));
@@ -82,14 +78,12 @@ static enum status attribute(struct chat_segments *out, const char *key, struct 
     return chat_segments_words(out, "\"", err);
 }
 
-static enum status attribute_words(struct chat_segments *out, const char *key, const char *value,
-                                   struct error *err)
+static enum status attribute_words(struct chat_segments *out, const char *key, const char *value, struct error *err)
 {
     return attribute(out, key, (struct byte_span){value, strlen(value)}, err);
 }
 
-static enum status attribute_number(struct chat_segments *out, const char *key, size_t value,
-                                    struct error *err)
+static enum status attribute_number(struct chat_segments *out, const char *key, size_t value, struct error *err)
 {
     char digits[24];
     snprintf(digits, sizeof digits, "%zu", value);
@@ -111,8 +105,8 @@ static enum status close_message(struct chat_segments *out, struct error *err)
 /* ---- what the system says ---- */
 
 /* A system message of a type: `before`, the value as JSON (may be NULL), `after`, one text. */
-static enum status system_message(struct chat_segments *out, const char *type, const char *before,
-                                  const json_t *value, const char *after, struct error *err)
+static enum status system_message(struct chat_segments *out, const char *type, const char *before, const json_t *value,
+                                  const char *after, struct error *err)
 {
     struct byte_buffer body = {0};
     TRY(begin_message(out, "system", err));
@@ -127,8 +121,7 @@ static enum status system_message(struct chat_segments *out, const char *type, c
     return close_message(out, err);
 }
 
-static enum status render_head(const struct chat_request *request, struct chat_segments *out,
-                               struct error *err)
+static enum status render_head(const struct chat_request *request, struct chat_segments *out, struct error *err)
 {
     if (request->tools)
         TRY(system_message(out, "tool-declare", tools_text, request->tools, JSON_FENCE_CLOSE, err));
@@ -140,13 +133,11 @@ static enum status render_head(const struct chat_request *request, struct chat_s
     return STATUS_OK;
 }
 
-static enum status render_tail(const struct chat_request *request, struct chat_segments *out,
-                               struct error *err)
+static enum status render_tail(const struct chat_request *request, struct chat_segments *out, struct error *err)
 {
     if (request->tool_choice != CHAT_TOOLS_AUTO)
-        TRY(system_message(out, "tool-choice",
-                           request->tool_choice == CHAT_TOOLS_NONE ? none_text : required_text, NULL, "",
-                           err));
+        TRY(system_message(out, "tool-choice", request->tool_choice == CHAT_TOOLS_NONE ? none_text : required_text,
+                           NULL, "", err));
     if (request->reply == CHAT_REPLY_JSON_OBJECT)
         TRY(system_message(out, "response-format", json_object_text, NULL, "", err));
     if (request->reply == CHAT_REPLY_JSON_SCHEMA)
@@ -163,8 +154,7 @@ static enum status content(const struct chat_message *message, struct chat_segme
     return STATUS_OK;
 }
 
-static enum status render_argument(const char *key, const json_t *value, struct chat_segments *out,
-                                   struct error *err)
+static enum status render_argument(const char *key, const json_t *value, struct chat_segments *out, struct error *err)
 {
     struct byte_buffer json = {0};
     TRY(begin_tag(out, "argument", err));
@@ -199,8 +189,8 @@ static enum status render_call(const struct chat_call *call, size_t number, stru
     return close_tag(out, "call", err);
 }
 
-static enum status render_assistant(const struct chat_message *message, bool thinking,
-                                    struct chat_segments *out, struct error *err)
+static enum status render_assistant(const struct chat_message *message, bool thinking, struct chat_segments *out,
+                                    struct error *err)
 {
     if (thinking) {
         TRY(open_tag(out, "think", err));
@@ -218,8 +208,8 @@ static enum status render_assistant(const struct chat_message *message, bool thi
     return close_tag(out, "tools", err);
 }
 
-static enum status render_message(const struct chat_message *message, bool thinking,
-                                  struct chat_segments *out, struct error *err)
+static enum status render_message(const struct chat_message *message, bool thinking, struct chat_segments *out,
+                                  struct error *err)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     if (message->tools)
@@ -239,8 +229,7 @@ static enum status render_message(const struct chat_message *message, bool think
     return close_message(out, err);
 }
 
-enum status chat_k3_render(const struct chat_request *request, struct chat_segments *segments,
-                           struct error *err)
+enum status chat_k3_render(const struct chat_request *request, struct chat_segments *segments, struct error *err)
 {
     TRY(render_head(request, segments, err));
     for (size_t i = 0; i < request->message_count; i++)

@@ -23,8 +23,7 @@ static bool equals(struct byte_span span, const char *text)
 }
 
 /* An optional string; data is NULL if absent. */
-static enum status read_string(const json_t *object, const char *key, struct byte_span *out,
-                               struct error *err)
+static enum status read_string(const json_t *object, const char *key, struct byte_span *out, struct error *err)
 {
     const json_t *value = member(object, key);
     *out = (struct byte_span){0};
@@ -37,8 +36,8 @@ static enum status read_string(const json_t *object, const char *key, struct byt
 }
 
 /* An optional string out of a list; gives its index, 0 if absent. */
-static enum status read_choice(const json_t *object, const char *key, const char *const *choices,
-                               size_t count, unsigned *out, struct error *err)
+static enum status read_choice(const json_t *object, const char *key, const char *const *choices, size_t count,
+                               unsigned *out, struct error *err)
 {
     struct byte_span text = {0};
     *out = 0;
@@ -55,8 +54,7 @@ static enum status read_choice(const json_t *object, const char *key, const char
                      text.bytes > 80 ? 80 : (int)text.bytes, text.data);
 }
 
-static enum status read_list(const json_t *object, const char *key, size_t count_max, json_t **out,
-                             struct error *err)
+static enum status read_list(const json_t *object, const char *key, size_t count_max, json_t **out, struct error *err)
 {
     *out = member(object, key);
     if (!*out)
@@ -103,8 +101,7 @@ static enum status read_part(const json_t *part, struct byte_span *out, struct e
                          json_text_type(part));
     TRY(read_string(part, "type", &type, err));
     if (!type.data || !equals(type, "text"))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "only parts of type \"text\" are understood, found \"%.*s\"",
+        return error_set(err, STATUS_UNSUPPORTED, "only parts of type \"text\" are understood, found \"%.*s\"",
                          type.bytes > 80 ? 80 : (int)type.bytes, type.data ? type.data : "");
     TRY(read_string(part, "text", out, err));
     return out->data ? STATUS_OK : error_set(err, STATUS_FORMAT, "a text part needs `text`");
@@ -280,10 +277,9 @@ static enum status pair_results(struct chat_request *request, struct error *err)
             if (!row[at].call_name.data)
                 row[at].call_name = row[at].name;
             if (!row[at].call_name.data)
-                return error_set(
-                    err, STATUS_FORMAT,
-                    "messages[%zu]: the result of a tool answers no call of the assistant message before",
-                    i + at);
+                return error_set(err, STATUS_FORMAT,
+                                 "messages[%zu]: the result of a tool answers no call of the assistant message before",
+                                 i + at);
         }
     }
     return STATUS_OK;
@@ -299,8 +295,7 @@ static enum status read_reply(struct chat_request *request, struct error *err)
     if (!format)
         return STATUS_OK;
     if (!json_is_object(format))
-        return error_set(err, STATUS_FORMAT, "`response_format` must be an object, found %s",
-                         json_text_type(format));
+        return error_set(err, STATUS_FORMAT, "`response_format` must be an object, found %s", json_text_type(format));
     TRY(read_choice(format, "type", types, 3, &type, err));
     request->reply = (enum chat_reply)type;
     request->schema = member(member(format, "json_schema"), "schema");
@@ -320,16 +315,14 @@ static enum status read_options(struct chat_request *request, struct error *err)
     TRY(read_choice(request->root, "tool_choice", choices, 3, &choice, err));
     request->tool_choice = (enum chat_tool_choice)choice;
     if (thinking && !json_is_boolean(thinking))
-        return error_set(err, STATUS_FORMAT, "`thinking` must be true or false, found %s",
-                         json_text_type(thinking));
+        return error_set(err, STATUS_FORMAT, "`thinking` must be true or false, found %s", json_text_type(thinking));
     request->thinking = !json_is_false(thinking);
     TRY(read_choice(request->root, "thinking_effort", efforts, 4, &effort, err));
     TRY(read_string(request->root, "thinking_effort", &request->effort, err));
     return read_reply(request, err);
 }
 
-static enum status read_request(struct chat_request *request, const char *json, size_t bytes,
-                                struct error *err)
+static enum status read_request(struct chat_request *request, const char *json, size_t bytes, struct error *err)
 {
     json_t *messages = NULL;
     if (bytes > CHAT_REQUEST_BYTES_MAX)
@@ -337,13 +330,11 @@ static enum status read_request(struct chat_request *request, const char *json, 
                          CHAT_REQUEST_BYTES_MAX);
     TRY(json_text_parse(json, bytes, &request->root, err));
     if (!json_is_object(request->root))
-        return error_set(err, STATUS_FORMAT, "want an object with `messages`, found %s",
-                         json_text_type(request->root));
+        return error_set(err, STATUS_FORMAT, "want an object with `messages`, found %s", json_text_type(request->root));
     TRY(read_list(request->root, "messages", CHAT_REQUEST_MESSAGES_MAX, &messages, err));
     if (json_array_size(messages) == 0)
         return error_set(err, STATUS_FORMAT, "want a list `messages` with at least one message");
-    TRY(memory_take(&request->messages, json_array_size(messages), sizeof *request->messages, "messages",
-                    err));
+    TRY(memory_take(&request->messages, json_array_size(messages), sizeof *request->messages, "messages", err));
     request->message_count = json_array_size(messages);
     for (size_t i = 0; i < request->message_count; i++)
         if (read_message(json_array_get(messages, i), &request->messages[i], err) != STATUS_OK)
@@ -363,8 +354,8 @@ enum status chat_request_init(struct chat_request *request, const char *json, si
     return status;
 }
 
-static enum status write_user(struct byte_buffer *json, struct byte_span text, bool thinking,
-                              const char *effort, struct error *err)
+static enum status write_user(struct byte_buffer *json, struct byte_span text, bool thinking, const char *effort,
+                              struct error *err)
 {
     TRY(byte_buffer_append_text(json, "{\"messages\": [{\"role\": \"user\", \"content\": ", err));
     TRY(json_text_write_string(json, text, err));

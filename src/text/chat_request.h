@@ -74,8 +74,8 @@ NEEDS_CHECK enum status chat_request_init(struct chat_request *request, const ch
 
 /* Does     makes the request of one user message; `effort` may be NULL.
  * Fails    as chat_request_init; STATUS_FORMAT if the text is no UTF-8. */
-NEEDS_CHECK enum status chat_request_user(struct chat_request *request, const char *text, size_t bytes,
-                                          bool thinking, const char *effort, struct error *err);
+NEEDS_CHECK enum status chat_request_user(struct chat_request *request, const char *text, size_t bytes, bool thinking,
+                                          const char *effort, struct error *err);
 
 void chat_request_fini(struct chat_request *request);
 

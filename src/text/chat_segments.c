@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status append(struct chat_segments *segments, struct byte_span text, bool is_control,
-                          struct error *err)
+static enum status append(struct chat_segments *segments, struct byte_span text, bool is_control, struct error *err)
 {
     if (segments->count == segments->capacity) {
         size_t wanted = segments->capacity ? segments->capacity * 2 : 64;
@@ -36,8 +35,8 @@ enum status chat_segments_words(struct chat_segments *segments, const char *text
     return chat_segments_text(segments, (struct byte_span){text, strlen(text)}, err);
 }
 
-enum status chat_segments_buffer(struct chat_segments *segments, struct byte_buffer *text,
-                                 enum status written, struct error *err)
+enum status chat_segments_buffer(struct chat_segments *segments, struct byte_buffer *text, enum status written,
+                                 struct error *err)
 {
     if (written == STATUS_OK)
         written = chat_segments_text(segments, (struct byte_span){text->data, text->bytes}, err);

@@ -30,14 +30,11 @@ struct chat_segments {
 };
 
 /* Appends a control token by its name. */
-NEEDS_CHECK enum status chat_segments_control(struct chat_segments *segments, const char *name,
-                                              struct error *err);
+NEEDS_CHECK enum status chat_segments_control(struct chat_segments *segments, const char *name, struct error *err);
 
 /* Appends a segment of plain text; an empty one is left out. */
-NEEDS_CHECK enum status chat_segments_text(struct chat_segments *segments, struct byte_span text,
-                                           struct error *err);
-NEEDS_CHECK enum status chat_segments_words(struct chat_segments *segments, const char *text,
-                                            struct error *err);
+NEEDS_CHECK enum status chat_segments_text(struct chat_segments *segments, struct byte_span text, struct error *err);
+NEEDS_CHECK enum status chat_segments_words(struct chat_segments *segments, const char *text, struct error *err);
 
 /* Ends the writing of a text: appends it if `written` is STATUS_OK, and releases the buffer in any case.
  * Fails    with `written` if that is a failure, else as above. */

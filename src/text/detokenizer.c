@@ -11,8 +11,7 @@ void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *t
 
 /* Takes one byte more. The held bytes are always the incomplete front of a character, so a byte either
  * continues it, or makes the front invalid and starts anew. */
-static enum status take_byte(struct detokenizer *detokenizer, char byte, struct byte_buffer *out,
-                             struct error *err)
+static enum status take_byte(struct detokenizer *detokenizer, char byte, struct byte_buffer *out, struct error *err)
 {
     CHECK(detokenizer->held_bytes < UTF8_BYTES_MAX);
     detokenizer->held[detokenizer->held_bytes++] = byte;
@@ -32,8 +31,7 @@ static enum status take_byte(struct detokenizer *detokenizer, char byte, struct 
     return STATUS_OK;
 }
 
-enum status detokenizer_push(struct detokenizer *detokenizer, int32_t id, struct byte_buffer *out,
-                             struct error *err)
+enum status detokenizer_push(struct detokenizer *detokenizer, int32_t id, struct byte_buffer *out, struct error *err)
 {
     size_t bytes;
     const char *token = tokenizer_bytes(detokenizer->tokenizer, id, &bytes);

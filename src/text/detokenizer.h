@@ -29,7 +29,6 @@ NEEDS_CHECK enum status detokenizer_push(struct detokenizer *detokenizer, int32_
                                          struct error *err);
 
 /* Does     ends the text: what is held back becomes one U+FFFD. Ready for the next text afterwards. */
-NEEDS_CHECK enum status detokenizer_flush(struct detokenizer *detokenizer, struct byte_buffer *out,
-                                          struct error *err);
+NEEDS_CHECK enum status detokenizer_flush(struct detokenizer *detokenizer, struct byte_buffer *out, struct error *err);
 
 #endif

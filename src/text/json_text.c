@@ -118,8 +118,7 @@ enum status json_text_parse(const char *text, size_t bytes, json_t **out, struct
     *out = NULL;
     enum status status = quote_numbers(text, bytes, &quoted, err);
     if (status == STATUS_OK) {
-        *out = json_loadb(quoted.data ? quoted.data : "", quoted.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                          &where);
+        *out = json_loadb(quoted.data ? quoted.data : "", quoted.bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
         if (!*out)
             status = error_set(err, STATUS_FORMAT, "line %d: not JSON: %s", where.line, where.text);
     }
@@ -188,7 +187,8 @@ enum status json_text_write_string(struct byte_buffer *out, struct byte_span tex
         TRY(byte_buffer_append_text(out, escape, err));
         copied = i + 1;
     }
-    TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
+    if (copied < text.bytes) /* an empty text may be NULL */
+        TRY(byte_buffer_append(out, text.data + copied, text.bytes - copied, err));
     return byte_buffer_append_text(out, "\"", err);
 }
 
@@ -266,8 +266,7 @@ static enum status write_array(struct byte_buffer *out, const json_t *value, enu
     return byte_buffer_append_text(out, "]", err);
 }
 
-enum status json_text_write(struct byte_buffer *out, const json_t *value, enum json_text_style style,
-                            struct error *err)
+enum status json_text_write(struct byte_buffer *out, const json_t *value, enum json_text_style style, struct error *err)
 {
     char integer[32];
     struct byte_span text;

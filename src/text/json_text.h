@@ -29,12 +29,11 @@ NEEDS_CHECK enum status json_text_parse(const char *text, size_t bytes, json_t *
 
 /* Does     appends the value in Python's spelling: shortest reals (1e+20, -2.5), only `"`, `\` and control
  *          characters escaped. */
-NEEDS_CHECK enum status json_text_write(struct byte_buffer *out, const json_t *value,
-                                        enum json_text_style style, struct error *err);
+NEEDS_CHECK enum status json_text_write(struct byte_buffer *out, const json_t *value, enum json_text_style style,
+                                        struct error *err);
 
 /* Appends a string of bytes, quoted and escaped as json_text_write does. */
-NEEDS_CHECK enum status json_text_write_string(struct byte_buffer *out, struct byte_span text,
-                                               struct error *err);
+NEEDS_CHECK enum status json_text_write_string(struct byte_buffer *out, struct byte_span text, struct error *err);
 
 bool json_text_is_string(const json_t *value);
 

@@ -16,21 +16,19 @@
 #define LATER_HAN "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
 #define HAN "\\p{sc:Han}" LATER_HAN
 #define LETTER "\\p{L}" LATER_HAN
-#define SPACE                                                                                                \
-    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define NO_WORD "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN
 #define UPPER "[^\\p{Ll}" NO_WORD "]"
 #define LOWER "[^\\p{Lu}\\p{Lt}" NO_WORD "]"
 #define LEAD "[^\\r\\n" LETTER "\\p{N}]?"
 #define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
-static const char pattern[] =
-    "[" HAN "]+"
-    "|" LEAD UPPER "*" LOWER "+" SUFFIX "|" LEAD UPPER "+" LOWER "*" SUFFIX "|\\p{N}{1,3}"
-    "| ?[^" SPACE LETTER "\\p{N}]+[\\r\\n]*"
-    "|[" SPACE "]*[\\r\\n]+"
-    "|[" SPACE "]+(?![^" SPACE "])"
-    "|[" SPACE "]+";
+static const char pattern[] = "[" HAN "]+"
+                              "|" LEAD UPPER "*" LOWER "+" SUFFIX "|" LEAD UPPER "+" LOWER "*" SUFFIX "|\\p{N}{1,3}"
+                              "| ?[^" SPACE LETTER "\\p{N}]+[\\r\\n]*"
+                              "|[" SPACE "]*[\\r\\n]+"
+                              "|[" SPACE "]+(?![^" SPACE "])"
+                              "|[" SPACE "]+";
 
 struct pretokenizer {
     pcre2_code *code;
@@ -41,15 +39,15 @@ enum status pretokenizer_open(struct pretokenizer **out, struct error *err)
     int code;
     size_t offset;
     TRY(memory_take(out, 1, sizeof **out, "the pre-tokenizer", err));
-    (*out)->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &code, &offset, NULL);
+    (*out)->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED,
+                                 &code, &offset, NULL);
     if (!(*out)->code) {
         pretokenizer_close(*out);
         *out = NULL;
         return error_set(
             err, STATUS_UNSUPPORTED,
-            "PCRE2 cannot compile the pre-tokenizer (error %d at %zu); it needs version 10.40 with Unicode",
-            code, offset);
+            "PCRE2 cannot compile the pre-tokenizer (error %d at %zu); it needs version 10.40 with Unicode", code,
+            offset);
     }
     pcre2_jit_compile((*out)->code, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
     return STATUS_OK;
@@ -75,8 +73,7 @@ enum status pretokenizer_begin(struct pretokenizer_cursor *cursor, const struct 
         cursor->jit_stack = pcre2_jit_stack_create(32 << 10, PRETOKENIZER_STACK_BYTES_MAX, NULL);
     if (!cursor->match_data || !cursor->match_context || (is_long && !cursor->jit_stack)) {
         pretokenizer_end(cursor);
-        return error_set(err, STATUS_MEMORY,
-                         "cannot allocate memory to split text; free memory and try again");
+        return error_set(err, STATUS_MEMORY, "cannot allocate memory to split text; free memory and try again");
     }
     pcre2_set_match_limit(cursor->match_context, UINT32_MAX);
     pcre2_jit_stack_assign(cursor->match_context, NULL, cursor->jit_stack);
@@ -111,8 +108,7 @@ static void cut_slice(struct pretokenizer_cursor *cursor)
     bool run_is_space = false;
     if (cursor->part_characters == PRETOKENIZER_PART_CHARACTERS)
         cursor->part_characters = 0;
-    for (; at < cursor->end && cursor->part_characters < PRETOKENIZER_PART_CHARACTERS;
-         cursor->part_characters++) {
+    for (; at < cursor->end && cursor->part_characters < PRETOKENIZER_PART_CHARACTERS; cursor->part_characters++) {
         struct utf8_step step = utf8_step(at, (size_t)(cursor->end - at));
         if (step.kind != UTF8_VALID)
             break;
@@ -142,13 +138,12 @@ enum status pretokenizer_next(struct pretokenizer_cursor *cursor, struct byte_sp
         }
         cut_slice(cursor);
     }
-    int result = pcre2_match(cursor->pretokenizer->code, (PCRE2_SPTR)cursor->slice,
-                             (size_t)(cursor->slice_end - cursor->slice), (size_t)(start - cursor->slice),
-                             PCRE2_NO_UTF_CHECK, cursor->match_data, cursor->match_context);
+    int result =
+        pcre2_match(cursor->pretokenizer->code, (PCRE2_SPTR)cursor->slice, (size_t)(cursor->slice_end - cursor->slice),
+                    (size_t)(start - cursor->slice), PCRE2_NO_UTF_CHECK, cursor->match_data, cursor->match_context);
     size_t *bounds = pcre2_get_ovector_pointer(cursor->match_data);
     if (result < 0 || bounds[1] <= bounds[0])
-        return error_set(err, STATUS_UNSUPPORTED, "the pre-tokenizer cannot split the text: PCRE2 error %d",
-                         result);
+        return error_set(err, STATUS_UNSUPPORTED, "the pre-tokenizer cannot split the text: PCRE2 error %d", result);
     piece->bytes = bounds[1] - bounds[0];
     cursor->next = start + piece->bytes;
     return STATUS_OK;

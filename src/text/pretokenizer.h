@@ -21,7 +21,7 @@ enum {
     PRETOKENIZER_PART_CHARACTERS = 400000,
     PRETOKENIZER_RUN_CHARACTERS = 25000,
     PRETOKENIZER_STACK_BYTES_MAX = 8 << 20, /* of the matcher, for texts that are not short */
-    PRETOKENIZER_SHORT_BYTES_MAX = 1024, /* up to here the 32 KB that PCRE2 takes of the thread's stack do */
+    PRETOKENIZER_SHORT_BYTES_MAX = 1024,    /* up to here the 32 KB that PCRE2 takes of the thread's stack do */
 };
 
 /* The compiled expression; read-only, shared by any number of cursors. */
@@ -43,9 +43,8 @@ struct pretokenizer_cursor {
 
 /* Does     begins at the start of `text`, borrowed until pretokenizer_end.
  * Owns     match memory until pretokenizer_end, also after a failure of pretokenizer_next. */
-NEEDS_CHECK enum status pretokenizer_begin(struct pretokenizer_cursor *cursor,
-                                           const struct pretokenizer *pretokenizer, const char *text,
-                                           size_t bytes, struct error *err);
+NEEDS_CHECK enum status pretokenizer_begin(struct pretokenizer_cursor *cursor, const struct pretokenizer *pretokenizer,
+                                           const char *text, size_t bytes, struct error *err);
 void pretokenizer_end(struct pretokenizer_cursor *cursor);
 
 /* The next piece, a view into the text; of 0 bytes when the text is at its end. */

@@ -84,28 +84,26 @@ static int64_t parse_rank(const char *text, size_t digits)
 }
 
 /* Reads one line: the bytes go to ranks->bytes + *used, their place under the rank. */
-static enum status read_token(struct ranks *ranks, const struct reader *reader, struct byte_span line,
-                              size_t *used, struct error *err)
+static enum status read_token(struct ranks *ranks, const struct reader *reader, struct byte_span line, size_t *used,
+                              struct error *err)
 {
     const char *space = memchr(line.data, ' ', line.bytes);
     size_t letters = space ? (size_t)(space - line.data) : line.bytes;
     int64_t rank = space ? parse_rank(space + 1, line.bytes - letters - 1) : -1;
     if (rank < 0)
-        return error_set(err, STATUS_FORMAT,
-                         "%s line %zu: want `base64 rank`, found `%.*s`; is this a tiktoken file?",
+        return error_set(err, STATUS_FORMAT, "%s line %zu: want `base64 rank`, found `%.*s`; is this a tiktoken file?",
                          reader->path, reader->line, line.bytes > 60 ? 60 : (int)line.bytes, line.data);
     size_t bytes = decode_base64(line.data, letters, ranks->bytes + *used);
     if (bytes == 0 || bytes > RANKS_TOKEN_BYTES_MAX)
-        return error_set(err, STATUS_FORMAT, "%s line %zu: want base64 of 1 to %d bytes, found `%.*s`",
-                         reader->path, reader->line, RANKS_TOKEN_BYTES_MAX, letters > 60 ? 60 : (int)letters,
-                         line.data);
+        return error_set(err, STATUS_FORMAT, "%s line %zu: want base64 of 1 to %d bytes, found `%.*s`", reader->path,
+                         reader->line, RANKS_TOKEN_BYTES_MAX, letters > 60 ? 60 : (int)letters, line.data);
     if (rank >= ranks->count)
         return error_set(err, STATUS_FORMAT,
                          "%s line %zu: rank %lld, but the %u lines must hold the ranks 0 to %u without gaps",
                          reader->path, reader->line, (long long)rank, ranks->count, ranks->count - 1);
     if (ranks->lengths[rank])
-        return error_set(err, STATUS_FORMAT, "%s line %zu: rank %lld is there twice", reader->path,
-                         reader->line, (long long)rank);
+        return error_set(err, STATUS_FORMAT, "%s line %zu: rank %lld is there twice", reader->path, reader->line,
+                         (long long)rank);
     ranks->starts[rank] = (uint32_t)*used;
     ranks->lengths[rank] = (uint32_t)bytes;
     if (bytes > ranks->longest_bytes)
@@ -149,14 +147,13 @@ static enum status index_tokens(struct ranks *ranks, const char *path, struct er
     for (int byte = 0; byte < 256; byte++) {
         ranks->byte_ranks[byte] = ranks_find(ranks, &(char){(char)byte}, 1);
         if (ranks->byte_ranks[byte] < 0)
-            return error_set(err, STATUS_FORMAT, "%s: every single byte must be a token, byte 0x%02x is not",
-                             path, (unsigned)byte);
+            return error_set(err, STATUS_FORMAT, "%s: every single byte must be a token, byte 0x%02x is not", path,
+                             (unsigned)byte);
     }
     return STATUS_OK;
 }
 
-static enum status load(struct ranks *ranks, const char *data, size_t bytes, const char *path,
-                        struct error *err)
+static enum status load(struct ranks *ranks, const char *data, size_t bytes, const char *path, struct error *err)
 {
     struct reader reader = {data, data + bytes, path, 0};
     struct byte_span line;
@@ -167,8 +164,8 @@ static enum status load(struct ranks *ranks, const char *data, size_t bytes, con
     while (read_line(&reader, &line))
         lines++;
     if (lines < 256 || lines > RANKS_MAX)
-        return error_set(err, STATUS_FORMAT, "%s: want 256 to %d tokens, one a line, found %zu", path,
-                         RANKS_MAX, lines);
+        return error_set(err, STATUS_FORMAT, "%s: want 256 to %d tokens, one a line, found %zu", path, RANKS_MAX,
+                         lines);
     ranks->count = (uint32_t)lines;
     TRY(memory_take(&ranks->bytes, bytes, 1, "the tokenizer", err));
     TRY(memory_take(&ranks->starts, lines, sizeof *ranks->starts, "the tokenizer", err));
@@ -180,8 +177,7 @@ static enum status load(struct ranks *ranks, const char *data, size_t bytes, con
     return index_tokens(ranks, path, err);
 }
 
-enum status ranks_init(struct ranks *ranks, const char *data, size_t bytes, const char *path,
-                       struct error *err)
+enum status ranks_init(struct ranks *ranks, const char *data, size_t bytes, const char *path, struct error *err)
 {
     *ranks = (struct ranks){0};
     enum status status = load(ranks, data, bytes, path, err);

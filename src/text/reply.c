@@ -4,8 +4,8 @@
 
 #include "text/reply_parts.h"
 
-void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum chat_format format,
-                bool thinking, reply_sink *sink, void *context)
+void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum chat_format format, bool thinking,
+                reply_sink *sink, void *context)
 {
     *reply = (struct reply){.tokenizer = tokenizer, .format = format, .sink = sink, .context = context};
     detokenizer_init(&reply->words, tokenizer);
@@ -20,9 +20,8 @@ void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum cha
 
 void reply_fini(struct reply *reply)
 {
-    struct byte_buffer *const buffers[] = {&reply->reasoning,  &reply->content, &reply->tag,
-                                           &reply->key,        &reply->type,    &reply->value,
-                                           &reply->words_text, &reply->scratch};
+    struct byte_buffer *const buffers[] = {&reply->reasoning, &reply->content, &reply->tag,        &reply->key,
+                                           &reply->type,      &reply->value,   &reply->words_text, &reply->scratch};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         byte_buffer_fini(buffers[i]);
     for (size_t i = 0; i < reply->call_count; i++) {
@@ -120,8 +119,8 @@ void reply_begin_tag(struct reply *reply, enum reply_tag_kind kind)
 static enum status end(struct reply *reply, enum reply_finish finish, struct error *err)
 {
     reply->finish = finish;
-    return reply_emit(
-        reply, (struct reply_event){.kind = REPLY_EVENT_END, .finish = finish, .flaws = reply->flaws}, err);
+    return reply_emit(reply, (struct reply_event){.kind = REPLY_EVENT_END, .finish = finish, .flaws = reply->flaws},
+                      err);
 }
 
 enum status reply_cut(struct reply *reply, struct error *err)
@@ -161,8 +160,7 @@ enum status reply_push(struct reply *reply, int32_t id, struct error *err)
         if (id == reply->stops[i])
             return stop(reply, err);
     if (tokenizer_is_special(reply->tokenizer, id) && reply->format != CHAT_FORMAT_NONE)
-        return reply->format == CHAT_FORMAT_K3 ? reply_k3_control(reply, id, err)
-                                               : reply_k2_control(reply, id, err);
+        return reply->format == CHAT_FORMAT_K3 ? reply_k3_control(reply, id, err) : reply_k2_control(reply, id, err);
     reply->words_text.bytes = 0;
     TRY(detokenizer_push(&reply->words, id, &reply->words_text, err));
     return take_text(reply, (struct byte_span){reply->words_text.data, reply->words_text.bytes}, err);

@@ -28,8 +28,8 @@
 enum {
     REPLY_TEXT_BYTES_MAX = 1 << 26,           /* of all tokens; over it the reply is cut */
     REPLY_CALLS_MAX = CHAT_REQUEST_CALLS_MAX, /* over it the reply is cut */
-    REPLY_CALL_BYTES_MAX = 1 << 24, /* of one call's arguments; over it the call is REPLY_FLAW_LARGE */
-    REPLY_TAG_BYTES_MAX = 1 << 12,  /* of one tag; over it the tag is ignored, REPLY_FLAW_LARGE */
+    REPLY_CALL_BYTES_MAX = 1 << 24,           /* of one call's arguments; over it the call is REPLY_FLAW_LARGE */
+    REPLY_TAG_BYTES_MAX = 1 << 12,            /* of one tag; over it the tag is ignored, REPLY_FLAW_LARGE */
 };
 
 enum reply_finish {
@@ -106,8 +106,8 @@ struct reply {
     struct byte_buffer tag;           /* the text of the tag that is being read */
     bool tag_is_large;
     struct byte_buffer key, type, value; /* of the argument that is being read */
-    size_t value_start;    /* of a string that is being written: where in the arguments it starts */
-    size_t argument_count; /* of the call that is being read */
+    size_t value_start;                  /* of a string that is being written: where in the arguments it starts */
+    size_t argument_count;               /* of the call that is being read */
     size_t call_capacity;
     size_t text_bytes;             /* of all tokens so far */
     struct byte_buffer words_text; /* of one token */
@@ -117,8 +117,8 @@ struct reply {
 /* Does     begins a reply; `thinking` as in the request (K3: the prompt has opened `think`, else `response`).
  *          `sink` may be NULL.
  * Owns     *reply until reply_fini; borrows the tokenizer as long. */
-void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum chat_format format,
-                bool thinking, reply_sink *sink, void *context);
+void reply_init(struct reply *reply, const struct tokenizer *tokenizer, enum chat_format format, bool thinking,
+                reply_sink *sink, void *context);
 
 /* Does     takes the next token; a stop token finishes the reply, and after the end tokens are ignored. Ids
  *          outside the vocabulary have no text.
@@ -142,7 +142,7 @@ void reply_fini(struct reply *reply);
  *          say, stand in {"json": ...}. Rendered again, a well-formed reply gives the segments it was parsed
  *          from. (The renderer drops reasoning that is blank, and writes JSON in Python's spelling.)
  * Fails    STATUS_MEMORY. */
-NEEDS_CHECK enum status chat_reply_message(const struct reply *reply, const char *id_prefix,
-                                           struct byte_buffer *out, struct error *err);
+NEEDS_CHECK enum status chat_reply_message(const struct reply *reply, const char *id_prefix, struct byte_buffer *out,
+                                           struct error *err);
 
 #endif

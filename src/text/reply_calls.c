@@ -26,11 +26,10 @@ static enum status write_arguments(struct reply *reply, struct byte_span text, s
     if (text.bytes == 0)
         return STATUS_OK;
     TRY(byte_buffer_append(&open_call(reply)->arguments, text.data, text.bytes, err));
-    return reply_emit(reply,
-                      (struct reply_event){.kind = REPLY_EVENT_CALL_ARGUMENTS,
-                                           .text = text,
-                                           .call_index = reply->call_count - 1},
-                      err);
+    return reply_emit(
+        reply,
+        (struct reply_event){.kind = REPLY_EVENT_CALL_ARGUMENTS, .text = text, .call_index = reply->call_count - 1},
+        err);
 }
 
 /* The same up to the limit, where the call ends. */

@@ -4,16 +4,7 @@
 
 #include "text/reply_parts.h"
 
-enum {
-    SECTION_BEGIN,
-    SECTION_END,
-    CALL_BEGIN,
-    ARGUMENT_BEGIN,
-    CALL_END,
-    TURN_SYSTEM,
-    TURN_USER,
-    TURN_ASSISTANT
-};
+enum { SECTION_BEGIN, SECTION_END, CALL_BEGIN, ARGUMENT_BEGIN, CALL_END, TURN_SYSTEM, TURN_USER, TURN_ASSISTANT };
 
 void reply_k2_init(struct reply *reply)
 {

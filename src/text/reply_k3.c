@@ -66,8 +66,7 @@ static enum status unescape(struct byte_buffer *out, struct byte_span text, stru
 }
 
 /* Puts the value of the attribute into `out`, nothing if it is absent; `rest` is the tag behind its name. */
-static enum status read_attribute(struct byte_span rest, const char *wanted, struct byte_buffer *out,
-                                  struct error *err)
+static enum status read_attribute(struct byte_span rest, const char *wanted, struct byte_buffer *out, struct error *err)
 {
     out->bytes = 0;
     for (skip_blanks(&rest); rest.bytes; skip_blanks(&rest)) {

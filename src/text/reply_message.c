@@ -3,8 +3,7 @@
 #include "text/json_text.h"
 #include "text/reply.h"
 
-static enum status write_member(struct byte_buffer *out, const char *before, struct byte_span text,
-                                struct error *err)
+static enum status write_member(struct byte_buffer *out, const char *before, struct byte_span text, struct error *err)
 {
     TRY(byte_buffer_append_text(out, before, err));
     return json_text_write_string(out, text, err);
@@ -16,8 +15,7 @@ static struct byte_span span_of(const struct byte_buffer *buffer)
 }
 
 /* The arguments as a JSON string, wrapped if a request could not say them. */
-static enum status write_arguments(struct byte_buffer *out, const struct byte_buffer *arguments,
-                                   struct error *err)
+static enum status write_arguments(struct byte_buffer *out, const struct byte_buffer *arguments, struct error *err)
 {
     static const char before[] = ", \"arguments\": ";
     json_t *json = NULL;
@@ -40,8 +38,8 @@ static enum status write_arguments(struct byte_buffer *out, const struct byte_bu
     return status;
 }
 
-static enum status write_call(struct byte_buffer *out, const struct reply *reply, size_t index,
-                              const char *id_prefix, struct error *err)
+static enum status write_call(struct byte_buffer *out, const struct reply *reply, size_t index, const char *id_prefix,
+                              struct error *err)
 {
     const struct reply_call *call = &reply->calls[index];
     char number[24];

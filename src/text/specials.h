@@ -27,8 +27,8 @@ struct specials {
  * Owns     its memory until specials_fini, which may be called on a zeroed struct; on failure it is already
  *          released.
  * Fails    STATUS_FORMAT, STATUS_MEMORY. */
-NEEDS_CHECK enum status specials_init(struct specials *specials, const char *json, size_t bytes,
-                                      int32_t first, const char *path, struct error *err);
+NEEDS_CHECK enum status specials_init(struct specials *specials, const char *json, size_t bytes, int32_t first,
+                                      const char *path, struct error *err);
 void specials_fini(struct specials *specials);
 
 /* The id of a name, or -1. */

@@ -26,8 +26,8 @@ enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span mod
     TRY(memory_take(&tokenizer, 1, sizeof *tokenizer, "the tokenizer", err));
     enum status status = ranks_init(&tokenizer->ranks, model.data, model.bytes, model_name, err);
     if (status == STATUS_OK)
-        status = specials_init(&tokenizer->specials, config.data, config.bytes,
-                               (int32_t)tokenizer->ranks.count, config_name, err);
+        status = specials_init(&tokenizer->specials, config.data, config.bytes, (int32_t)tokenizer->ranks.count,
+                               config_name, err);
     if (status == STATUS_OK)
         status = pretokenizer_open(&tokenizer->pretokenizer, err);
     if (status != STATUS_OK) {
@@ -38,8 +38,8 @@ enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span mod
     return STATUS_OK;
 }
 
-static enum status read_beside(const char *directory, const char *name, size_t bytes_max, char **data,
-                               size_t *bytes, struct error *err)
+static enum status read_beside(const char *directory, const char *name, size_t bytes_max, char **data, size_t *bytes,
+                               struct error *err)
 {
     char path[PATH_BYTES_MAX];
     TRY(file_join(path, directory, name, err));
@@ -52,8 +52,7 @@ enum status tokenizer_open(struct tokenizer **out, const char *directory, struct
     size_t model_bytes, config_bytes;
     *out = NULL;
     TRY(read_beside(directory, model_name, RANKS_FILE_BYTES_MAX, &model, &model_bytes, err));
-    enum status status =
-        read_beside(directory, config_name, SPECIALS_FILE_BYTES_MAX, &config, &config_bytes, err);
+    enum status status = read_beside(directory, config_name, SPECIALS_FILE_BYTES_MAX, &config, &config_bytes, err);
     if (status == STATUS_OK) {
         status = tokenizer_open_contents(out, (struct byte_span){model, model_bytes},
                                          (struct byte_span){config, config_bytes}, err);
@@ -75,8 +74,8 @@ void tokenizer_close(struct tokenizer *tokenizer)
     free(tokenizer);
 }
 
-enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                             struct token_list *out, struct error *err)
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, struct token_list *out,
+                             struct error *err)
 {
     struct pretokenizer_cursor cursor;
     struct byte_span piece;
@@ -96,8 +95,8 @@ enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *i
         size_t bytes;
         const char *token = tokenizer_bytes(tokenizer, ids[i], &bytes);
         if (!token)
-            return error_set(err, STATUS_ARGUMENT, "token %zu is %d; the vocabulary has the ids 0 to %d", i,
-                             ids[i], tokenizer_vocab_size(tokenizer) - 1);
+            return error_set(err, STATUS_ARGUMENT, "token %zu is %d; the vocabulary has the ids 0 to %d", i, ids[i],
+                             tokenizer_vocab_size(tokenizer) - 1);
         TRY(byte_buffer_append(out, token, bytes, err));
     }
     return STATUS_OK;

@@ -24,8 +24,8 @@ struct tokenizer;
 NEEDS_CHECK enum status tokenizer_open(struct tokenizer **out, const char *directory, struct error *err);
 
 /* The same from the contents of the two files. */
-NEEDS_CHECK enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span model,
-                                                struct byte_span config, struct error *err);
+NEEDS_CHECK enum status tokenizer_open_contents(struct tokenizer **out, struct byte_span model, struct byte_span config,
+                                                struct error *err);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* Does     appends the ids of `text`.

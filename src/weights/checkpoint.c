@@ -122,12 +122,11 @@ static enum status add_entry(struct checkpoint *checkpoint, const struct shard *
     TRY(tensor_table_add(&checkpoint->table, name.span, &tensor, &added, err));
     if (!added && tensor->data)
         return error_set(err, STATUS_FORMAT,
-                         "%s: tensor %.200s: expected once, found a second time; the first is in %s",
-                         shard->file, tensor->name, tensor->file);
-    if (!added && tensor->file != shard->file)
-        return error_set(err, STATUS_FORMAT,
-                         "%s: tensor %.200s: expected in %s, as the index says, found here", shard->file,
+                         "%s: tensor %.200s: expected once, found a second time; the first is in %s", shard->file,
                          tensor->name, tensor->file);
+    if (!added && tensor->file != shard->file)
+        return error_set(err, STATUS_FORMAT, "%s: tensor %.200s: expected in %s, as the index says, found here",
+                         shard->file, tensor->name, tensor->file);
     tensor->file = shard->file;
     tensor->data = entry->data;
     tensor->bytes = entry->bytes;
@@ -135,8 +134,7 @@ static enum status add_entry(struct checkpoint *checkpoint, const struct shard *
     tensor->stored = entry->stored;
     memcpy(tensor->shape, entry->shape, sizeof tensor->shape);
     tensor->dtype = stored_name(entry->stored);
-    return tensor->dtype ? STATUS_OK
-                         : tensor_table_keep(&checkpoint->table, entry->dtype, &tensor->dtype, err);
+    return tensor->dtype ? STATUS_OK : tensor_table_keep(&checkpoint->table, entry->dtype, &tensor->dtype, err);
 }
 
 static enum status read_shard(struct checkpoint *checkpoint, struct shard *shard, const char *directory,
@@ -155,11 +153,9 @@ static enum status read_shard(struct checkpoint *checkpoint, struct shard *shard
 /* ---- the whole ---- */
 
 /* Makes the shards and, in the table, one tensor without data for each entry of the index. */
-static enum status take_index(struct checkpoint *checkpoint, const struct shard_index *index,
-                              struct error *err)
+static enum status take_index(struct checkpoint *checkpoint, const struct shard_index *index, struct error *err)
 {
-    TRY(memory_take(&checkpoint->shards, index->n_files, sizeof *checkpoint->shards, "the list of shards",
-                    err));
+    TRY(memory_take(&checkpoint->shards, index->n_files, sizeof *checkpoint->shards, "the list of shards", err));
     checkpoint->n_shards = index->n_files;
     for (uint32_t i = 0; i < index->n_files; i++)
         memcpy(checkpoint->shards[i].file, index->files[i], SHARD_FILE_NAME_BYTES);
@@ -169,9 +165,8 @@ static enum status take_index(struct checkpoint *checkpoint, const struct shard_
         struct tensor *tensor;
         bool added;
         if (entry->name.bytes == 0 || entry->name.bytes > SAFETENSORS_NAME_BYTES_MAX)
-            return error_set(err, STATUS_FORMAT,
-                             "%s: expected tensor names of 1 to %d bytes, found one of %zu", SHARD_INDEX_FILE,
-                             SAFETENSORS_NAME_BYTES_MAX, entry->name.bytes);
+            return error_set(err, STATUS_FORMAT, "%s: expected tensor names of 1 to %d bytes, found one of %zu",
+                             SHARD_INDEX_FILE, SAFETENSORS_NAME_BYTES_MAX, entry->name.bytes);
         if (!canonical_name(&name, entry->name))
             continue;
         TRY(tensor_table_add(&checkpoint->table, name.span, &tensor, &added, err));
@@ -206,8 +201,8 @@ static enum status list_shards(struct checkpoint *checkpoint, const char *direct
         return read_index(checkpoint, path, err);
     TRY(file_join(path, directory, SINGLE_FILE, err));
     if (!file_exists(path))
-        return error_set(err, STATUS_NOT_FOUND, "%s: expected %s or %s, found neither", directory,
-                         SINGLE_FILE, SHARD_INDEX_FILE);
+        return error_set(err, STATUS_NOT_FOUND, "%s: expected %s or %s, found neither", directory, SINGLE_FILE,
+                         SHARD_INDEX_FILE);
     TRY(memory_take(&checkpoint->shards, 1, sizeof *checkpoint->shards, "the list of shards", err));
     checkpoint->n_shards = 1;
     memcpy(checkpoint->shards[0].file, SINGLE_FILE, sizeof SINGLE_FILE);
@@ -223,8 +218,8 @@ static enum status read_all(struct checkpoint *checkpoint, const char *directory
         const struct tensor *tensor = &checkpoint->table.tensors[i];
         if (!tensor->data)
             return error_set(err, STATUS_FORMAT,
-                             "%s: tensor %.200s: expected here, as %s says, found nothing of that name",
-                             tensor->file, tensor->name, SHARD_INDEX_FILE);
+                             "%s: tensor %.200s: expected here, as %s says, found nothing of that name", tensor->file,
+                             tensor->name, SHARD_INDEX_FILE);
     }
     tensor_table_sort(&checkpoint->table);
     return STATUS_OK;

@@ -1,10 +1,10 @@
 /* A published checkpoint: config-independent. Maps model.safetensors, or the shards that model.safetensors.index.json
  * names, read-only, and finds tensors by their canonical name.
  *
- * Canonical names start with "model." or are "lm_head.weight": the prefixes "language_model." and "model.language_model."
- * are taken off, a missing inner "model." is put back. Tensors of the vision part (vision_tower.*, mm_projector.*) are
- * counted and skipped. The element type is the header's, never assumed. Only headers are read at open; the data is
- * touched when it is used, and never copied here. */
+ * Canonical names start with "model." or are "lm_head.weight": the prefixes "language_model." and
+ * "model.language_model." are taken off, a missing inner "model." is put back. Tensors of the vision part
+ * (vision_tower.*, mm_projector.*) are counted and skipped. The element type is the header's, never assumed. Only
+ * headers are read at open; the data is touched when it is used, and never copied here. */
 #ifndef DAY0_WEIGHTS_CHECKPOINT_H
 #define DAY0_WEIGHTS_CHECKPOINT_H
 
@@ -19,10 +19,10 @@ enum { TENSOR_RANK_MAX = 4 };
 enum stored { STORED_F32, STORED_BF16, STORED_F16, STORED_U8, STORED_OTHER };
 
 struct tensor {
-    const char *name;  /* canonical; borrowed from the checkpoint */
-    const char *file;  /* the shard's file name, for messages */
-    const char *dtype; /* the header's word for the element type, for messages */
-    const void *data;  /* in the mapping; aligned to the element type (a misaligned file is refused) */
+    const char *name;                /* canonical; borrowed from the checkpoint */
+    const char *file;                /* the shard's file name, for messages */
+    const char *dtype;               /* the header's word for the element type, for messages */
+    const void *data;                /* in the mapping; aligned to the element type (a misaligned file is refused) */
     uint64_t shape[TENSOR_RANK_MAX]; /* the first axes, should there be more */
     uint64_t bytes;
     uint32_t rank; /* may exceed TENSOR_RANK_MAX; nothing the model binds does */
@@ -49,8 +49,8 @@ size_t checkpoint_skipped(const struct checkpoint *checkpoint);
 /* Bytes of all mapped files. */
 uint64_t checkpoint_bytes(const struct checkpoint *checkpoint);
 
-/* A 128-bit name of the contents, from file names, sizes, headers and samples of the data of every file: cheap, and another
- * checkpoint of the same shape has another one. */
+/* A 128-bit name of the contents, from file names, sizes, headers and samples of the data of every file: cheap, and
+ * another checkpoint of the same shape has another one. */
 void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[2]);
 
 /* Reads one byte of every page in [first, first + bytes) of the files, laid one after the other: faults weights in. */

@@ -14,29 +14,25 @@ bool json_scan_fault(struct json_scan *scan, const char *wanted)
     return false;
 }
 
-enum status json_scan_status(const struct json_scan *scan, const char *file, const char *part,
-                             struct error *err)
+enum status json_scan_status(const struct json_scan *scan, const char *file, const char *part, struct error *err)
 {
     if (!scan->fault)
         return STATUS_OK;
     size_t where = (size_t)(scan->at - scan->start);
     if (scan->at == scan->end)
-        return error_set(err, STATUS_FORMAT,
-                         "%s: not valid at byte %zu of the %s: expected %s, found its end", file, where, part,
-                         scan->fault);
+        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found its end", file,
+                         where, part, scan->fault);
     unsigned char found = (unsigned char)*scan->at;
     if (found > 32 && found < 127)
-        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found '%c'",
-                         file, where, part, scan->fault, found);
-    return error_set(err, STATUS_FORMAT,
-                     "%s: not valid at byte %zu of the %s: expected %s, found byte 0x%02x", file, where, part,
-                     scan->fault, found);
+        return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found '%c'", file,
+                         where, part, scan->fault, found);
+    return error_set(err, STATUS_FORMAT, "%s: not valid at byte %zu of the %s: expected %s, found byte 0x%02x", file,
+                     where, part, scan->fault, found);
 }
 
 static void skip_blanks(struct json_scan *scan)
 {
-    while (scan->at < scan->end &&
-           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\t' || *scan->at == '\r'))
+    while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\t' || *scan->at == '\r'))
         scan->at++;
 }
 
@@ -139,7 +135,7 @@ bool json_scan_unsigned(struct json_scan *scan, uint64_t *value)
 static bool skip_plain(struct json_scan *scan)
 {
     const char *first = scan->at;
-    while (scan->at < scan->end && *scan->at > ' ' && !strchr(",]}\"[{:", *scan->at))
+    while (scan->at<scan->end && * scan->at> ' ' && !strchr(",]}\"[{:", *scan->at))
         scan->at++;
     return scan->at > first || json_scan_fault(scan, "a value");
 }

@@ -120,8 +120,8 @@ static enum status check_entry(struct safetensors_entry *entry, const struct raw
 {
     if (!raw->has_dtype || !raw->has_shape || !raw->has_offsets)
         return error_set(err, STATUS_FORMAT,
-                         "%s: tensor " NAME_FORMAT ": expected dtype, shape and data_offsets, found no %s",
-                         file, NAME_ARGUMENTS(entry->name),
+                         "%s: tensor " NAME_FORMAT ": expected dtype, shape and data_offsets, found no %s", file,
+                         NAME_ARGUMENTS(entry->name),
                          !raw->has_dtype   ? "dtype"
                          : !raw->has_shape ? "shape"
                                            : "data_offsets");
@@ -144,8 +144,7 @@ static enum status check_entry(struct safetensors_entry *entry, const struct raw
     return STATUS_OK;
 }
 
-static enum status grow_entries(struct safetensors *out, size_t *capacity, const char *file,
-                                struct error *err)
+static enum status grow_entries(struct safetensors *out, size_t *capacity, const char *file, struct error *err)
 {
     if (out->count < *capacity)
         return STATUS_OK;
@@ -159,8 +158,8 @@ static enum status grow_entries(struct safetensors *out, size_t *capacity, const
     return STATUS_OK;
 }
 
-static enum status parse_entries(struct safetensors *out, const char *file, struct json_scan *scan,
-                                 uint64_t data_bytes, struct error *err)
+static enum status parse_entries(struct safetensors *out, const char *file, struct json_scan *scan, uint64_t data_bytes,
+                                 struct error *err)
 {
     size_t capacity = 0;
     bool first = true;
@@ -175,8 +174,7 @@ static enum status parse_entries(struct safetensors *out, const char *file, stru
             continue;
         }
         if (entry.name.bytes == 0 || entry.name.bytes > SAFETENSORS_NAME_BYTES_MAX)
-            return error_set(err, STATUS_FORMAT,
-                             "%s: expected tensor names of 1 to %d bytes, found one of %zu", file,
+            return error_set(err, STATUS_FORMAT, "%s: expected tensor names of 1 to %d bytes, found one of %zu", file,
                              SAFETENSORS_NAME_BYTES_MAX, entry.name.bytes);
         if (!scan_entry(scan, &entry, &raw))
             break;
@@ -213,10 +211,10 @@ static enum status check_disjoint(const struct safetensors *parsed, const char *
     enum status status = STATUS_OK;
     for (size_t i = 1; i < n && status == STATUS_OK; i++)
         if ((uint64_t)(order[i]->data - order[i - 1]->data) < order[i - 1]->bytes)
-            status = error_set(err, STATUS_FORMAT,
-                               "%s: tensor " NAME_FORMAT
-                               ": expected bytes of its own, found them shared with " NAME_FORMAT,
-                               file, NAME_ARGUMENTS(order[i]->name), NAME_ARGUMENTS(order[i - 1]->name));
+            status =
+                error_set(err, STATUS_FORMAT,
+                          "%s: tensor " NAME_FORMAT ": expected bytes of its own, found them shared with " NAME_FORMAT,
+                          file, NAME_ARGUMENTS(order[i]->name), NAME_ARGUMENTS(order[i - 1]->name));
     free(order);
     return status;
 }
@@ -234,13 +232,13 @@ enum status safetensors_parse(struct safetensors *out, const char *file, const v
 {
     *out = (struct safetensors){0};
     if (size < 8)
-        return error_set(err, STATUS_FORMAT,
-                         "%s: expected the 8 bytes of a header length, found a file of %zu", file, size);
+        return error_set(err, STATUS_FORMAT, "%s: expected the 8 bytes of a header length, found a file of %zu", file,
+                         size);
     uint64_t header_bytes = little_endian_64(bytes);
     if (header_bytes > SAFETENSORS_HEADER_BYTES_MAX)
         return error_set(err, STATUS_FORMAT,
-                         "%s: expected a header of at most %d bytes, found %llu; not a safetensors file",
-                         file, SAFETENSORS_HEADER_BYTES_MAX, (unsigned long long)header_bytes);
+                         "%s: expected a header of at most %d bytes, found %llu; not a safetensors file", file,
+                         SAFETENSORS_HEADER_BYTES_MAX, (unsigned long long)header_bytes);
     if (header_bytes > size - 8)
         return error_set(err, STATUS_FORMAT,
                          "%s: expected a header of %llu bytes, found %zu after its length; truncated", file,

@@ -41,8 +41,8 @@ struct safetensors {
  * STORED_OTHER and only their range is checked. Alignment is left to the caller. Owns: `out` owns its
  * entries, which borrow from `bytes`; release with safetensors_fini (on failure nothing is held). Fails:
  * STATUS_FORMAT with file, tensor, expected and found; STATUS_MEMORY. */
-NEEDS_CHECK enum status safetensors_parse(struct safetensors *out, const char *file, const void *bytes,
-                                          size_t size, struct error *err);
+NEEDS_CHECK enum status safetensors_parse(struct safetensors *out, const char *file, const void *bytes, size_t size,
+                                          struct error *err);
 void safetensors_fini(struct safetensors *parsed);
 
 /* The header's word for a type that the family uses, and the bytes of one element; NULL and 0 for

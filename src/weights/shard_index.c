@@ -4,8 +4,7 @@
 #include <string.h>
 
 /* Makes room for one more element. */
-static enum status grow(void *list_out, size_t element_bytes, size_t count, size_t *capacity,
-                        struct error *err)
+static enum status grow(void *list_out, size_t element_bytes, size_t count, size_t *capacity, struct error *err)
 {
     void *list;
     if (count < *capacity)
@@ -32,8 +31,8 @@ static enum status check_file_name(struct text_span file, struct error *err)
         return error_set(err, STATUS_FORMAT, "%s: expected shard names of 1 to %d bytes, found one of %zu",
                          SHARD_INDEX_FILE, SHARD_FILE_NAME_BYTES - 1, file.bytes);
     if (file.at[0] == '.' || memchr(file.at, '/', file.bytes))
-        return error_set(err, STATUS_FORMAT, "%s: expected names of files beside it, found \"%.*s\"",
-                         SHARD_INDEX_FILE, shown, file.at);
+        return error_set(err, STATUS_FORMAT, "%s: expected names of files beside it, found \"%.*s\"", SHARD_INDEX_FILE,
+                         shown, file.at);
     return STATUS_OK;
 }
 

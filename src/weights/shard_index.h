@@ -33,8 +33,7 @@ struct shard_index {
 /* Does: parses the text. File names must be plain: no directory part, so that an index never leads out of the
  * checkpoint's folder.
  * Owns: `out` owns its lists; release with shard_index_fini (on failure nothing is held). */
-NEEDS_CHECK enum status shard_index_parse(struct shard_index *out, const char *text, size_t bytes,
-                                          struct error *err);
+NEEDS_CHECK enum status shard_index_parse(struct shard_index *out, const char *text, size_t bytes, struct error *err);
 void shard_index_fini(struct shard_index *index);
 
 #endif

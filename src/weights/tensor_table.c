@@ -15,8 +15,7 @@ struct name_chunk {
     char text[NAME_CHUNK_BYTES];
 };
 
-enum status tensor_table_keep(struct tensor_table *table, struct text_span text, const char **kept,
-                              struct error *err)
+enum status tensor_table_keep(struct tensor_table *table, struct text_span text, const char **kept, struct error *err)
 {
     CHECK(text.bytes < NAME_CHUNK_BYTES);
     struct name_chunk *chunk = table->names;
@@ -39,8 +38,7 @@ static uint32_t hash_name(struct text_span name)
 }
 
 /* The slot that holds the name, or the free one where it belongs. */
-static struct tensor_table_slot *find_slot(const struct tensor_table *table, struct text_span name,
-                                           uint32_t hash)
+static struct tensor_table_slot *find_slot(const struct tensor_table *table, struct text_span name, uint32_t hash)
 {
     uint32_t mask = table->n_slots - 1, at = hash & mask;
     for (;; at = (at + 1) & mask) {
@@ -86,8 +84,8 @@ static enum status grow(struct tensor_table *table, struct error *err)
     return STATUS_OK;
 }
 
-enum status tensor_table_add(struct tensor_table *table, struct text_span name, struct tensor **tensor,
-                             bool *added, struct error *err)
+enum status tensor_table_add(struct tensor_table *table, struct text_span name, struct tensor **tensor, bool *added,
+                             struct error *err)
 {
     TRY(grow(table, err));
     uint32_t hash = hash_name(name);

@@ -31,14 +31,14 @@ struct tensor_table {
 
 /* The tensor of this name; made, zero but for its name, if there is none yet (`added`). The pointer holds
  * until the next call. Owns: a zeroed table is empty; release with tensor_table_fini. */
-NEEDS_CHECK enum status tensor_table_add(struct tensor_table *table, struct text_span name,
-                                         struct tensor **tensor, bool *added, struct error *err);
+NEEDS_CHECK enum status tensor_table_add(struct tensor_table *table, struct text_span name, struct tensor **tensor,
+                                         bool *added, struct error *err);
 
 const struct tensor *tensor_table_find(const struct tensor_table *table, const char *name);
 
 /* A copy of the text that lives as long as the table. */
-NEEDS_CHECK enum status tensor_table_keep(struct tensor_table *table, struct text_span text,
-                                          const char **kept, struct error *err);
+NEEDS_CHECK enum status tensor_table_keep(struct tensor_table *table, struct text_span text, const char **kept,
+                                          struct error *err);
 
 /* Puts the tensors into order of name. Nothing may be added afterwards. */
 void tensor_table_sort(struct tensor_table *table);

@@ -1,5 +1,5 @@
-/* A conversation of 100 turns in K3's format, in which earlier turns are edited and answers asked for again: every answer is
- * that of a cold run, and what was computed before is not computed again. */
+/* A conversation of 100 turns in K3's format, in which earlier turns are edited and answers asked for again: every
+ * answer is that of a cold run, and what was computed before is not computed again. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,18 +24,29 @@ struct chat {
 
 static void add_question(struct chat *c, size_t at)
 {
-    static const char *const words[] = {"kluge", "hacker", "foo", "grok", "bogon", "cruft", "frob", "munge", "luser",
-                                        "wizard", "flame", "mung", "phreaking", "retrocomputing"};
-    static const char *const forms[] = {"What is a %s?", "What is %s?", "And what do you say of %s, in short, when one asks?",
-                                        "%s", "Tell me what a %s is and where the word comes from, please."};
+    static const char *const words[] = {"kluge", "hacker", "foo",    "grok",  "bogon", "cruft",     "frob",
+                                        "munge", "luser",  "wizard", "flame", "mung",  "phreaking", "retrocomputing"};
+    static const char *const forms[] = {"What is a %s?", "What is %s?",
+                                        "And what do you say of %s, in short, when one asks?", "%s",
+                                        "Tell me what a %s is and where the word comes from, please."};
     char text[160];
     const char *word = words[rng_below(&c->rng, sizeof words / sizeof *words)];
     switch (rng_below(&c->rng, 5)) {
-    case 0: snprintf(text, sizeof text, forms[0], word); break;
-    case 1: snprintf(text, sizeof text, forms[1], word); break;
-    case 2: snprintf(text, sizeof text, forms[2], word); break;
-    case 3: snprintf(text, sizeof text, forms[3], word); break;
-    default: snprintf(text, sizeof text, forms[4], word); break;
+    case 0:
+        snprintf(text, sizeof text, forms[0], word);
+        break;
+    case 1:
+        snprintf(text, sizeof text, forms[1], word);
+        break;
+    case 2:
+        snprintf(text, sizeof text, forms[2], word);
+        break;
+    case 3:
+        snprintf(text, sizeof text, forms[3], word);
+        break;
+    default:
+        snprintf(text, sizeof text, forms[4], word);
+        break;
     }
     while (json_array_size(c->messages) > at)
         json_array_remove(c->messages, at);
@@ -105,8 +116,8 @@ static void turn(struct chat *c, uint32_t number, const char *kind)
     if (!is_edit)
         assert_int_equal(reuse.tokens_reused, same); /* new tokens only */
     assert_int_equal(reuse.tokens_reused, known);
-    print_message("turn %3u %-6s prompt %4zu, first change at %4u, computed %4llu: %s\n", number, kind, prompt.count, same,
-                  (unsigned long long)(prompt.count - reuse.tokens_reused), reuse.reason);
+    print_message("turn %3u %-6s prompt %4zu, first change at %4u, computed %4llu: %s\n", number, kind, prompt.count,
+                  same, (unsigned long long)(prompt.count - reuse.tokens_reused), reuse.reason);
     c->computed += prompt.count - reuse.tokens_reused;
     c->edits_computed += is_edit ? prompt.count - reuse.tokens_reused : 0;
     c->ideal += prompt.count - same;
@@ -152,9 +163,9 @@ static void a_hundred_turns_compute_what_is_new(void **state)
             turn(&c, t, "edit");
         }
     }
-    print_message("%d turns: %llu prompt tokens computed (%llu of them in edits), %llu are new, %llu in cold runs\n", TURNS,
-                  (unsigned long long)c.computed, (unsigned long long)c.edits_computed, (unsigned long long)c.ideal,
-                  (unsigned long long)c.cold_computed);
+    print_message("%d turns: %llu prompt tokens computed (%llu of them in edits), %llu are new, %llu in cold runs\n",
+                  TURNS, (unsigned long long)c.computed, (unsigned long long)c.edits_computed,
+                  (unsigned long long)c.ideal, (unsigned long long)c.cold_computed);
     json_decref(c.messages);
     free(c.before);
     day0_engine_close(c.engine);

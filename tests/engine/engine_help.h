@@ -34,7 +34,7 @@ struct record {
     size_t text_bytes, released_bytes;
     day0_finish finish;
     uint32_t n_finishes;
-    uint32_t stop_after; /* on_token asks to stop after so many; 0: never */
+    uint32_t stop_after;   /* on_token asks to stop after so many; 0: never */
     day0_session *cancels; /* on_token cancels this session */
 };
 
@@ -48,8 +48,8 @@ void generate(day0_engine *engine, day0_session *session, const int32_t *tokens,
 /* The same tokens, log-probabilities, text and end. */
 void assert_same_record(const struct record *got, const struct record *want, const char *what);
 
-/* The session's logits are those of an engine that knows nothing yet after its first n tokens. `options` as of the session's
- * engine. */
+/* The session's logits are those of an engine that knows nothing yet after its first n tokens. `options` as of the
+ * session's engine. */
 void assert_cold_logits(const day0_session *session, size_t n, const day0_options *options, const char *what);
 
 /* A name for files of this process in the directory for temporary files: "PLACE/day0_engine_PID_NAME". */

@@ -1,5 +1,5 @@
-/* The engine around its sessions: refusals that change nothing, opening and closing, memory, the budget, reading ahead, and
- * that a step allocates nothing. */
+/* The engine around its sessions: refusals that change nothing, opening and closing, memory, the budget, reading
+ * ahead, and that a step allocates nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,10 +102,11 @@ static void refusals_are_sentences_and_change_nothing(void **state)
     assert_null(other);
     good = recorded(engine, &r, 10);
     assert_refused(day0_session_submit(session, text, 0, &good, NULL, &error), DAY0_ARGUMENT, &error, "empty");
-    assert_refused(day0_session_submit(session, text, RECORD_TOKENS_MAX + 1, &good, NULL, &error), DAY0_ARGUMENT, &error,
-                   "601 tokens, the context holds 600");
+    assert_refused(day0_session_submit(session, text, RECORD_TOKENS_MAX + 1, &good, NULL, &error), DAY0_ARGUMENT,
+                   &error, "601 tokens, the context holds 600");
     int32_t wrong[3] = {1, 2, 2048};
-    assert_refused(day0_session_submit(session, wrong, 3, &good, NULL, &error), DAY0_ARGUMENT, &error, "token 2 is 2048");
+    assert_refused(day0_session_submit(session, wrong, 3, &good, NULL, &error), DAY0_ARGUMENT, &error,
+                   "token 2 is 2048");
     wrong[2] = -1;
     assert_refused(day0_session_submit(session, wrong, 3, NULL, NULL, &error), DAY0_ARGUMENT, &error, "token 2 is -1");
     const char *long_stop[17], *strings[1];
@@ -117,9 +118,10 @@ static void refusals_are_sentences_and_change_nothing(void **state)
     struct {
         day0_generation g;
         const char *part;
-    } bad[] = {{good, "temperature"}, {good, "temperature"},  {good, "top-p"},   {good, "top-p"},        {good, "min-p"},
-               {good, "repetition"},  {good, "repetition"},   {good, "presence"}, {good, "presence"},    {good, "stop tokens"},
-               {good, "log-prob"},    {good, "stop strings"}, {good, "stop string"}, {good, "stop string"}};
+    } bad[] = {{good, "temperature"}, {good, "temperature"}, {good, "top-p"},      {good, "top-p"},
+               {good, "min-p"},       {good, "repetition"},  {good, "repetition"}, {good, "presence"},
+               {good, "presence"},    {good, "stop tokens"}, {good, "log-prob"},   {good, "stop strings"},
+               {good, "stop string"}, {good, "stop string"}};
     bad[0].g.sampling.temperature = -0.1f;
     bad[1].g.sampling.temperature = NAN;
     bad[2].g.sampling.top_p = 0.0f;
@@ -158,7 +160,7 @@ static void refusals_are_sentences_and_change_nothing(void **state)
     day0_reuse reuse;
     generate(engine, session, text, 50, &good, &reuse);
     assert_same_record(&after, &before, "after many refusals");
-    assert_int_equal(day0_session_computed(session) - computed, 9); /* the prompt is still known */
+    assert_int_equal(day0_session_computed(session) - computed, 9);        /* the prompt is still known */
     must(day0_session_submit(session, text, 3, NULL, NULL, NULL), &error); /* error and reuse may be NULL */
     assert_int_equal(day0_session_submit(session, text, 0, NULL, NULL, NULL), DAY0_ARGUMENT);
     day0_engine_close(engine);
@@ -168,8 +170,9 @@ static void options_are_checked(void **state)
 {
     (void)state;
     day0_options o = engine_options(), bad[11];
-    static const char *const parts[11] = {"directory", "models/none", "sessions_max", "sessions_max", "checkpoints_max",
-                                          "piece_tokens", "piece_tokens", "kv", "li_scale", "exec", "context"};
+    static const char *const parts[11] = {"directory",       "models/none",  "sessions_max", "sessions_max",
+                                          "checkpoints_max", "piece_tokens", "piece_tokens", "kv",
+                                          "li_scale",        "exec",         "context"};
     day0_engine *engine;
     day0_error error;
     for (int i = 0; i < 11; i++)
@@ -227,7 +230,8 @@ static void without_a_tokenizer_only_ids_work(void **state)
     assert_refused(day0_tokenize(engine, "a", 1, &out, &error), DAY0_NOT_FOUND, &error, "tiktoken.model");
     assert_refused(day0_detokenize(engine, tokens, 1, &text, &bytes, &error), DAY0_NOT_FOUND, &error, "tiktoken.model");
     assert_refused(day0_chat_prompt(engine, "{}", 2, &out, &error), DAY0_NOT_FOUND, &error, "tiktoken.model");
-    assert_refused(day0_reply_open(&reply, engine, false, NULL, NULL, &error), DAY0_NOT_FOUND, &error, "tiktoken.model");
+    assert_refused(day0_reply_open(&reply, engine, false, NULL, NULL, &error), DAY0_NOT_FOUND, &error,
+                   "tiktoken.model");
     day0_engine_close(engine);
 }
 
@@ -247,7 +251,9 @@ static void sessions_close_in_any_order(void **state)
         for (int s = 0; s < 3; s++) {
             sessions[s] = session_or_fail(engine);
             day0_generation g = recorded(engine, &r[s], 30);
-            must(day0_session_submit(sessions[s], some_text(engine, 100, 90 + (size_t)s), 90 + (size_t)s, &g, NULL, &error), &error);
+            must(day0_session_submit(sessions[s], some_text(engine, 100, 90 + (size_t)s), 90 + (size_t)s, &g, NULL,
+                                     &error),
+                 &error);
         }
         for (int i = 0; i < 3; i++) {
             for (int step = 0; step < 3; step++)

@@ -87,8 +87,8 @@ static void random_walk(const day0_options *options, uint64_t seed, int rounds)
             must(day0_session_rewind(sessions[s], taken, &error), &error);
             n[s] -= taken;
         } else if (kind == 1 && n[s] > 0) { /* change one */
-            uint32_t near = 1 + (uint32_t)rng_below(&rng, 30), at = near < n[s] && round % 2 ? n[s] - near
-                                                                                          : (uint32_t)rng_below(&rng, n[s]);
+            uint32_t near = 1 + (uint32_t)rng_below(&rng, 30),
+                     at = near < n[s] && round % 2 ? n[s] - near : (uint32_t)rng_below(&rng, n[s]);
             text[s][at] = (int32_t)rng_below(&rng, 1984);
         } else if (kind == 2) { /* the other's text */
             memcpy(text[s], text[1 - s], sizeof text[s]);

@@ -284,7 +284,8 @@ static void sessions_give_what_they_give_alone(void **state)
                 if (works[s].submit_at == step) {
                     day0_generation g = of_work(engine, &works[s], &among[s]);
                     must(day0_session_submit(sessions[s], some_text(engine, works[s].first, works[s].n), works[s].n, &g,
-                                             NULL, &error), &error);
+                                             NULL, &error),
+                         &error);
                 }
             must(day0_engine_step(engine, &working, &error), &error);
         }
@@ -344,7 +345,8 @@ static void generating_sessions_never_wait(void **state)
             if (works[s].submit_at == steps) {
                 day0_generation g = of_work(engine, &works[s], &records[s]);
                 must(day0_session_submit(sessions[s], some_text(engine, works[s].first, works[s].n), works[s].n, &g,
-                                         NULL, &error), &error);
+                                         NULL, &error),
+                     &error);
             }
             before[s] = day0_session_computed(sessions[s]);
             tokens[s] = records[s].n_tokens;
@@ -376,12 +378,9 @@ static void generating_sessions_never_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_equals_the_model_step_by_step),
-        cmocka_unit_test(logprobs_are_the_sorted_log_softmax),
-        cmocka_unit_test(penalties_equal_a_naive_computation),
-        cmocka_unit_test(sessions_give_what_they_give_alone),
-        cmocka_unit_test(seeds_decide_what_is_sampled),
-        cmocka_unit_test(generating_sessions_never_wait),
+        cmocka_unit_test(greedy_equals_the_model_step_by_step), cmocka_unit_test(logprobs_are_the_sorted_log_softmax),
+        cmocka_unit_test(penalties_equal_a_naive_computation),  cmocka_unit_test(sessions_give_what_they_give_alone),
+        cmocka_unit_test(seeds_decide_what_is_sampled),         cmocka_unit_test(generating_sessions_never_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

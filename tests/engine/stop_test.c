@@ -290,7 +290,8 @@ static void a_new_submit_ends_the_work_under_way(void **state)
     /* A refused one does not. */
     day0_generation bad = g;
     bad.sampling.top_p = 2.0f;
-    assert_refused(day0_session_submit(f->session, f->prompt, PROMPT, &bad, NULL, &error), DAY0_ARGUMENT, &error, "top-p");
+    assert_refused(day0_session_submit(f->session, f->prompt, PROMPT, &bad, NULL, &error), DAY0_ARGUMENT, &error,
+                   "top-p");
     assert_refused(day0_session_submit(f->session, f->prompt, 0, &g, NULL, &error), DAY0_ARGUMENT, &error, "empty");
     assert_int_equal(first.n_finishes, 0);
     must(day0_engine_step(f->engine, &working, &error), &error);

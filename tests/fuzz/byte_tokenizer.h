@@ -34,8 +34,8 @@ static inline const struct tokenizer *byte_tokenizer(void)
         CHECK(byte_buffer_append_text(&model, line, &err) == STATUS_OK);
     }
     for (unsigned i = 0; i < sizeof names / sizeof *names && !tokenizer; i++) {
-        snprintf(line, sizeof line, "%s\"%u\": {\"content\": \"%s\"}",
-                 i ? ", " : "{\"added_tokens_decoder\": {", 256 + i, names[i]);
+        snprintf(line, sizeof line, "%s\"%u\": {\"content\": \"%s\"}", i ? ", " : "{\"added_tokens_decoder\": {",
+                 256 + i, names[i]);
         CHECK(byte_buffer_append_text(&config, line, &err) == STATUS_OK);
     }
     if (!tokenizer) {

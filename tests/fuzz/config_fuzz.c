@@ -20,9 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     CHECK(config.kda_head_dim >= 1 && config.kda_head_dim <= CONFIG_HEAD_DIM_MAX);
     CHECK(config.conv_taps >= 1 && config.conv_taps <= CONFIG_CONV_TAPS_MAX);
     CHECK(!config.bounded_decay || config.decay_bound < 0);
-    CHECK(!config.n_experts ||
-          (config.n_experts_per_token >= 1 && config.n_experts_per_token <= config.n_experts &&
-           config.moe_intermediate_size >= 1 && config.n_experts % config.n_expert_groups == 0));
+    CHECK(!config.n_experts || (config.n_experts_per_token >= 1 && config.n_experts_per_token <= config.n_experts &&
+                                config.moe_intermediate_size >= 1 && config.n_experts % config.n_expert_groups == 0));
     CHECK(config.n_stop_tokens <= CONFIG_STOP_TOKENS_MAX && config.n_unknown_keys <= CONFIG_KEYS_MAX);
     for (uint32_t i = 0; i < CONFIG_LAYERS_MAX; i++)
         CHECK(!config.is_index_layer[i] || (!config.is_kda[i] && i < config.n_layers && config.index_topk));

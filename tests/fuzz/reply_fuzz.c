@@ -12,8 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CUT_TOKENS_MAX = 300 };
 
-static void read_ids(const struct tokenizer *tokenizer, const uint8_t *data, size_t size,
-                     struct token_list *ids)
+static void read_ids(const struct tokenizer *tokenizer, const uint8_t *data, size_t size, struct token_list *ids)
 {
     for (size_t at = 0, bytes = 1; at < size; at += bytes) {
         int32_t id = tokenizer_vocab_size(tokenizer) - 1;

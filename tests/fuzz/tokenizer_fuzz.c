@@ -13,16 +13,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
     const char *zero = size ? memchr(text, 0, size) : NULL;
-    size_t model_bytes = zero ? (size_t)(zero - text) : size,
-           config_bytes = zero ? size - model_bytes - 1 : 0;
+    size_t model_bytes = zero ? (size_t)(zero - text) : size, config_bytes = zero ? size - model_bytes - 1 : 0;
     struct tokenizer *tokenizer;
     struct token_list ids = {0};
     struct byte_buffer back = {0}, stream = {0};
     struct detokenizer detokenizer;
     struct error err;
     if (tokenizer_open_contents(&tokenizer, (struct byte_span){text, model_bytes},
-                                (struct byte_span){text + size - config_bytes, config_bytes},
-                                &err) != STATUS_OK) {
+                                (struct byte_span){text + size - config_bytes, config_bytes}, &err) != STATUS_OK) {
         CHECK(tokenizer == NULL && err.text[0]);
         return 0;
     }

@@ -1,9 +1,6 @@
 #include "check.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/check.h"
 
 struct shape {
     size_t n_heads, n_rows, width, latent;
@@ -90,7 +87,7 @@ static void check_attend(struct check *c, enum dtype dtype)
         work(c, (double)(n * element_bytes), pairs * (2.0 * (double)(shape.width + shape.latent) + 20.0));
         while (next_body(c))
             CALL(c, attend_f32)
-            (a.acc, a.peak, a.total, a.scores, a.q, a.rows, shape.n_heads, shape.n_rows, shape.width, shape.latent);
+        (a.acc, a.peak, a.total, a.scores, a.q, a.rows, shape.n_heads, shape.n_rows, shape.width, shape.latent);
         for (size_t h = 0; exact(c) && h < shape.n_heads; h++)
             if (!compare_head(c, &a, &shape, h, dtype))
                 return;

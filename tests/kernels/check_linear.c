@@ -1,10 +1,5 @@
 #include "check.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/check.h"
-
 struct shape {
     uint32_t rows, columns;
     size_t n_tokens;
@@ -120,6 +115,11 @@ static void check_products(struct check *c, enum dtype dtype, bool transposed, c
     }
 }
 
+static bool same(float x, float y)
+{
+    return f32_bits(x) == f32_bits(y) || (isnan(x) && isnan(y));
+}
+
 /* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
 static void check_law_1(struct check *c, enum dtype dtype, bool transposed)
 {
@@ -138,14 +138,14 @@ static void check_law_1(struct check *c, enum dtype dtype, bool transposed)
         for (size_t t = 0; t < shape.n_tokens; t++) {
             CALL(c, linear_f32)(&alone, &batch.x[t], &w, 1);
             for (size_t o = 0; o < n_out; o++)
-                if (f32_bits(alone[o]) != f32_bits(batch.y[t][o]) && !(isnan(alone[o]) && isnan(batch.y[t][o])))
+                if (!same(alone[o], batch.y[t][o]))
                     fail(c, "token %zu output %zu alone is %a, among others %a", t, o, (double)alone[o],
                          (double)batch.y[t][o]);
         }
         for (uint32_t row = 0; !transposed && row < shape.rows; row++) {
             struct matrix part = matrix_rows(&w, row, row % 3 && row + 2 <= shape.rows ? 2 : 1);
             CALL(c, linear_f32)(&alone, &batch.x[3], &part, 1);
-            if (f32_bits(alone[0]) != f32_bits(batch.y[3][row]) && !(isnan(alone[0]) && isnan(batch.y[3][row])))
+            if (!same(alone[0], batch.y[3][row]))
                 fail(c, "row %u alone is %a, among others %a", row, (double)alone[0], (double)batch.y[3][row]);
         }
     }

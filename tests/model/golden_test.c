@@ -1,8 +1,8 @@
 /* The model against the specification's float64 answers, and every way of running it against the first, bit for bit.
  *
- * Bounds: relative RMS over all logits 3e-5, over one position 3e-4; the best token equal where the float64 margin is over
- * 1e-3; selections equal. A case whose gaps.txt names another seed than its directory replaced one in which float64 itself
- * is close to a tie (spec/make_golden.py). */
+ * Bounds: relative RMS over all logits 3e-5, over one position 3e-4; the best token equal where the float64 margin is
+ * over 1e-3; selections equal. A case whose gaps.txt names another seed than its directory replaced one in which
+ * float64 itself is close to a tie (spec/make_golden.py). */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -78,14 +78,15 @@ static void compare_selected(const struct golden *g, const struct answers *a)
         if ((uint32_t)atoi(strchr(line, ' ')) < g->n_tokens)
             fprintf(out, "%s\n", line);
     fclose(out);
-    struct answers want = {.logits = a->logits, .n_logits = a->n_logits, .selected = kept, .selected_bytes = kept_bytes};
+    struct answers want = {
+        .logits = a->logits, .n_logits = a->n_logits, .selected = kept, .selected_bytes = kept_bytes};
     assert_same_bits(a, &want, "selections against float64");
     free(kept);
     free(text);
 }
 
-/* All tiers, threads, run modes and pieces. Short: each (tier, threads, mode) with one size of pieces, in turn over the cases,
- * so that all cases together see every pair. */
+/* All tiers, threads, run modes and pieces. Short: each (tier, threads, mode) with one size of pieces, in turn over
+ * the cases, so that all cases together see every pair. */
 static void compare_variants(const struct golden *g, const struct answers *base, unsigned case_number)
 {
     static const uint32_t pieces[] = {0, 1, 2, 3, 7, 16, 17, 64};

@@ -1,5 +1,5 @@
-/* Kinds of faults that KDA invites: gates at their bounds, short prompts and tails, leaks from later tokens, and the two
- * forms of the decay. */
+/* Kinds of faults that KDA invites: gates at their bounds, short prompts and tails, leaks from later tokens, and the
+ * two forms of the decay. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +108,8 @@ static void recurrence(double (*out)[INNER], const struct node_inputs *in, int h
             squares += o[j] * o[j];
         }
         for (int j = 0; j < DIM; j++)
-            out[t][head * DIM + j] = o[j] / sqrt(squares / DIM + eps) * in->o_norm[j] * sigmoid(in->g[t][head * DIM + j]);
+            out[t][head * DIM + j] =
+                o[j] / sqrt(squares / DIM + eps) * in->o_norm[j] * sigmoid(in->g[t][head * DIM + j]);
     }
 }
 
@@ -130,9 +131,18 @@ static void must(enum status status, const struct error *err)
 
 static struct kda_op make_op(struct plan *plan, const struct node_inputs *in)
 {
-    struct kda_op op = {.n_heads = HEADS, .head_dim = DIM, .taps = TAPS, .conv_q = in->conv[0][0],
-                        .conv_k = in->conv[1][0], .conv_v = in->conv[2][0], .rate = in->rate, .dt_bias = in->dt_bias,
-                        .o_norm = in->o_norm, .bounded_decay = in->bound < 0, .decay_bound = in->bound, .eps = 1e-5f};
+    struct kda_op op = {.n_heads = HEADS,
+                        .head_dim = DIM,
+                        .taps = TAPS,
+                        .conv_q = in->conv[0][0],
+                        .conv_k = in->conv[1][0],
+                        .conv_v = in->conv[2][0],
+                        .rate = in->rate,
+                        .dt_bias = in->dt_bias,
+                        .o_norm = in->o_norm,
+                        .bounded_decay = in->bound < 0,
+                        .decay_bound = in->bound,
+                        .eps = 1e-5f};
     struct buffer *buffers[] = {&op.q, &op.k, &op.v, &op.f, &op.g, &op.out};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         *buffers[i] = plan_buffer(plan, TOKENS, INNER);
@@ -156,7 +166,8 @@ static void open_node(struct node_run *run, const struct node_inputs *in, const 
     op_kda(&run->plan, &run->op);
     plan_seal(&run->plan);
     must(runner_init(&run->runner, run->team, &run->kernels, EXEC_GRAPH, 4, run->plan.workspace_bytes,
-                     run->plan.scratch_bytes, &err), &err);
+                     run->plan.scratch_bytes, &err),
+         &err);
 }
 
 static void close_node(struct node_run *run)
@@ -168,7 +179,8 @@ static void close_node(struct node_run *run)
 }
 
 /* Feeds rows [first, first + n) and reads their outputs. */
-static void run_piece(struct node_run *run, const struct node_inputs *in, uint32_t first, uint32_t n, float (*out)[INNER])
+static void run_piece(struct node_run *run, const struct node_inputs *in, uint32_t first, uint32_t n,
+                      float (*out)[INNER])
 {
     struct plan_context context = {.workspace = run->runner.workspace};
     for (uint32_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* The laws of docs/ARCHITECTURE.md that hold bit for bit: what else is in a step, how a prompt is cut, how many threads and in
- * which way a plan runs change nothing; a selection is exact; a step allocates nothing. */
+/* The laws of docs/ARCHITECTURE.md that hold bit for bit: what else is in a step, how a prompt is cut, how many
+ * threads and in which way a plan runs change nothing; a selection is exact; a step allocates nothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,8 +172,8 @@ static void law_2_neighbours_change_nothing(void **state)
             run_mixed(&g, &options, seed, mixed);
             for (int s = 0; s < SEQUENCES; s++)
                 if (memcmp(mixed[s], solo[s].logits, count * sizeof(float)) != 0)
-                    fail_msg("%s: sequence %d among others differs from itself alone (seed %d, %u threads)", cases[c], s,
-                             (int)seed, options.n_threads);
+                    fail_msg("%s: sequence %d among others differs from itself alone (seed %d, %u threads)", cases[c],
+                             s, (int)seed, options.n_threads);
         }
         for (int s = 0; s < SEQUENCES; s++) {
             free(mixed[s]);
@@ -219,7 +219,8 @@ static uint64_t hash_after(const struct golden *g, const struct model_options *o
     struct error err;
     assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
     for (uint32_t first = 0; first < g->n_tokens;) {
-        uint32_t left = g->n_tokens - first, n = seed == 0 ? left : 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 64));
+        uint32_t left = g->n_tokens - first,
+                 n = seed == 0 ? left : 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 64));
         n = n < left ? n : left;
         struct model_span span = {&sequence, g->tokens + first, n, n}; /* no logits: state alone */
         struct model_outputs outputs = {0};
@@ -234,7 +235,8 @@ static uint64_t hash_after(const struct golden *g, const struct model_options *o
 
 static void law_3_pieces_leave_the_same_state(void **state)
 {
-    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16}, keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
+    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16},
+                            keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
     for (int c = 0; c < N_CASES; c++)
         for (int t = 0; t < 3; t++) {
             struct golden g = golden_load(cases[c], 300);
@@ -255,7 +257,8 @@ static void law_3_pieces_leave_the_same_state(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- rewind */
 
-static void step_or_fail(struct model *model, struct sequence *sequence, const int32_t *tokens, uint32_t n, float *logits)
+static void step_or_fail(struct model *model, struct sequence *sequence, const int32_t *tokens, uint32_t n,
+                         float *logits)
 {
     struct error err;
     struct model_span span = {sequence, tokens, n, 0};
@@ -264,8 +267,8 @@ static void step_or_fail(struct model *model, struct sequence *sequence, const i
         fail_msg("%s", err.text);
 }
 
-/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early, and
- * undoes them; and undoes and feeds again some of the text itself. */
+/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early,
+ * and undoes them; and undoes and feeds again some of the text itself. */
 static void feed_with_detours(struct model *model, const struct golden *g, uint64_t seed, float *logits)
 {
     struct sequence sequence;

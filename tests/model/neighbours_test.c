@@ -35,7 +35,8 @@ static struct model_span watched_span(struct sequence *sequence, const int32_t *
                   : (struct model_span){sequence, tokens + PROMPT + i - 1, 1, 0};
 }
 
-/* Feeds the watched sequence among `n_others`, which come and go with prompts, single tokens, with and without logits. */
+/* Feeds the watched sequence among `n_others`, which come and go with prompts, single tokens, with and without
+ * logits. */
 static void feed_among(struct model *model, const int32_t *tokens, uint32_t n_others, uint64_t seed, float *logits)
 {
     struct sequence sequences[OTHERS_MAX + 1];
@@ -78,8 +79,8 @@ static void alone_and_among_others(void **state)
     static float alone[LENGTH * VOCABULARY], among[LENGTH * VOCABULARY];
     synth_tokens(tokens, LENGTH, VOCABULARY, 12);
     for (int way = 0; way < 4; way++) {
-        struct model *model = open_batch(way % 2 ? DTYPE_BF16 : DTYPE_F32, way < 2 ? EXEC_GRAPH : EXEC_EAGER,
-                                         (unsigned)way % 3 + 1);
+        struct model *model =
+            open_batch(way % 2 ? DTYPE_BF16 : DTYPE_F32, way < 2 ? EXEC_GRAPH : EXEC_EAGER, (unsigned)way % 3 + 1);
         feed_among(model, tokens, 0, 1, alone);
         for (size_t o = 0; o < sizeof others / sizeof *others; o++)
             for (uint64_t seed = 0; seed < 3; seed++) {

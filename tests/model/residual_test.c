@@ -1,7 +1,7 @@
 /* Kinds of faults that Attention Residuals invite: block borders off by one, the first layer, the output mix.
  *
- * The running sums that a model reports (TAP_SUM) and its weights are enough to compute in float64 what must enter every
- * layer and the head: compared with what it reports to have entered (TAP_MIXTURE) and with its logits. */
+ * The running sums that a model reports (TAP_SUM) and its weights are enough to compute in float64 what must enter
+ * every layer and the head: compared with what it reports to have entered (TAP_MIXTURE) and with its logits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,7 +178,8 @@ static void compare_golden(const char *name)
     assert_true(options.n_taps == 3 && bytes == n * sizeof(float));
     float *got = calloc(n, sizeof *got), *logits = malloc((size_t)g.n_tokens * g.vocabulary * sizeof *logits);
     must(model_sequence_init(model, &sequence, &err), &err);
-    /* Logits of the last token only: the taps are of all rows all the same. In two pieces, the second across a bucket. */
+    /* Logits of the last token only: the taps are of all rows all the same. In two pieces, the second across a
+     * bucket. */
     for (uint32_t first = 0; first < g.n_tokens;) {
         uint32_t part = first == 0 ? 33 : g.n_tokens - first;
         struct model_span span = {&sequence, g.tokens + first, part, part - 1};

@@ -1,7 +1,8 @@
 /* Rounded caches and index keys against the specification's selections under the same rounding.
  *
- * A value within float32 error of a rounding boundary may be stored as its neighbour and move a near-tied selection; later
- * layers then see other inputs. So the first sparse layer is held to 99.5 % of positions, and all layers are reported. */
+ * A value within float32 error of a rounding boundary may be stored as its neighbour and move a near-tied selection;
+ * later layers then see other inputs. So the first sparse layer is held to 99.5 % of positions, and all layers are
+ * reported. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

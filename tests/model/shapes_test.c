@@ -1,5 +1,5 @@
-/* Models of odd shapes: heads of sizes that fill no vector, few taps, odd ranks, all weight types. Each gives the same bits on
- * every tier, for any thread count and run mode, and however its prompt is cut. */
+/* Models of odd shapes: heads of sizes that fill no vector, few taps, odd ranks, all weight types. Each gives the
+ * same bits on every tier, for any thread count and run mode, and however its prompt is cut. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

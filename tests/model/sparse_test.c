@@ -22,13 +22,13 @@ enum { HEADS = 2, DIM = 32, ROWS = 3, NODES = 8 };
 /* Exact small numbers, so that scores are the same in any order of sums: `levels` steps of 1/4 around 0. */
 struct scan_case {
     uint32_t n_keys, topk, n_segments;
-    uint32_t levels;   /* 1: everything 0, all scores equal */
-    enum dtype dtype;  /* of the keys */
+    uint32_t levels;  /* 1: everything 0, all scores equal */
+    enum dtype dtype; /* of the keys */
 };
 
 struct scan {
     struct scan_case c;
-    float *keys;               /* [n_keys][DIM] */
+    float *keys; /* [n_keys][DIM] */
     float q[ROWS][HEADS][DIM], w[ROWS][HEADS];
     struct mla_slot slot;
     struct state_layout layout;
@@ -68,8 +68,8 @@ static void open_scan(struct scan *s, const struct scan_case *c)
     struct error err;
     struct rng rng = {c->n_keys + c->levels};
     *s = (struct scan){.c = *c, .slot = {.index_dim = DIM}};
-    s->layout = (struct state_layout){.latent_dtype = DTYPE_BF16, .index_dtype = c->dtype, .latent_width = 1, .n_mla = 1,
-                                      .mla = &s->slot};
+    s->layout = (struct state_layout){
+        .latent_dtype = DTYPE_BF16, .index_dtype = c->dtype, .latent_width = 1, .n_mla = 1, .mla = &s->slot};
     layout_complete(&s->layout);
     must(pages_init(&s->pages, s->layout.page_bytes, c->n_keys / PAGE_TOKENS + 1, &err), &err);
     must(sequence_init(&s->sequence, &s->layout, &s->pages, c->n_keys, &err), &err);
@@ -173,7 +173,8 @@ static void check_scan(const struct scan_case *c, bool all_ways)
         kernels_select(&kernels, tier);
         must(team_open(&team, way % 3 + 1, &err), &err);
         must(runner_init(&runner, team, &kernels, way % 2 ? EXEC_EAGER : EXEC_GRAPH, NODES, s.plan.workspace_bytes,
-                         s.plan.scratch_bytes, &err), &err);
+                         s.plan.scratch_bytes, &err),
+             &err);
         struct plan_context context = {.workspace = runner.workspace};
         for (uint32_t r = 0; r < rows; r++) {
             memcpy(buffer_row(&context, s.op.q, r), s.q[r], sizeof s.q[r]);
@@ -181,7 +182,11 @@ static void check_scan(const struct scan_case *c, bool all_ways)
         }
         struct step_span span = {&s.sequence, 0, rows, first};
         uint32_t row_spans[ROWS] = {0};
-        struct step step = {.n_rows = rows, .n_spans = 1, .spans = &span, .row_spans = row_spans, .selected = selected,
+        struct step step = {.n_rows = rows,
+                            .n_spans = 1,
+                            .spans = &span,
+                            .row_spans = row_spans,
+                            .selected = selected,
                             .n_selected = n_selected};
         runner_run(&runner, &s.plan, &step);
         for (uint32_t r = 0; r < rows; r++)
@@ -251,7 +256,8 @@ static void long_context_in_little_memory(void **state)
     sequence.length = KEYS - 1;
     float logits[33];
     must(model_step(model, &(struct model_span){&sequence, &(int32_t){3}, 1, 0}, 1,
-                    &(struct model_outputs){.logits = logits}, &err), &err);
+                    &(struct model_outputs){.logits = logits}, &err),
+         &err);
     for (int v = 0; v < 33; v++)
         assert_true(isfinite(logits[v]));
     sequence_fini(&sequence);
@@ -340,7 +346,8 @@ static void dense_up_to_k(void **state)
             if (memcmp(got.logits, want.logits, equal * sizeof(float)) != 0)
                 fail_msg("top %u is not dense up to there", tops[i]);
             if (tops[i] < N)
-                assert_memory_not_equal(got.logits + equal, want.logits + equal, (want.n_logits - equal) * sizeof(float));
+                assert_memory_not_equal(got.logits + equal, want.logits + equal,
+                                        (want.n_logits - equal) * sizeof(float));
             answers_free(&got);
         }
         answers_free(&want);
@@ -359,7 +366,8 @@ static void around_k(void **state)
     struct answers all = answers_of(&synth, tokens, 2 * K + 1, true);
     static const uint32_t lengths[] = {K - 1, K, K + 1, 2 * K};
     for (size_t i = 0; i < 4; i++) {
-        struct answers some = answers_of(&synth, tokens, lengths[i], true); /* context_max is the length: k may exceed it */
+        struct answers some =
+            answers_of(&synth, tokens, lengths[i], true); /* context_max is the length: k may exceed it */
         if (memcmp(some.logits, all.logits, some.n_logits * sizeof(float)) != 0)
             fail_msg("a prompt of %u tokens with top %d answers otherwise than a longer one", lengths[i], K);
         for (size_t t = 0; t < some.n_logits; t++)

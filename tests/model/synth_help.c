@@ -10,11 +10,34 @@
 
 struct synth synth_default(void)
 {
-    return (struct synth){.seed = 1, .weights = DTYPE_BF16, .vocabulary = 33, .hidden = 40, .n_layers = 3, .inner = 56,
-                          .full_layers = 1u << 1, .kda_heads = 3, .kda_dim = 24, .conv_taps = 4, .decay_bound = -5.0f,
-                          .full_rank_gate = true, .heads = 3, .q_lora = 24, .kv_lora = 20, .nope = 16, .rope = 6,
-                          .v_dim = 12, .output_gate = true, .index_heads = 2, .index_dim = 32, .index_topk = 16,
-                          .block = 2, .experts = 5, .chosen = 3, .shared = 1, .expert_inner = 24, .latent = 28};
+    return (struct synth){.seed = 1,
+                          .weights = DTYPE_BF16,
+                          .vocabulary = 33,
+                          .hidden = 40,
+                          .n_layers = 3,
+                          .inner = 56,
+                          .full_layers = 1u << 1,
+                          .kda_heads = 3,
+                          .kda_dim = 24,
+                          .conv_taps = 4,
+                          .decay_bound = -5.0f,
+                          .full_rank_gate = true,
+                          .heads = 3,
+                          .q_lora = 24,
+                          .kv_lora = 20,
+                          .nope = 16,
+                          .rope = 6,
+                          .v_dim = 12,
+                          .output_gate = true,
+                          .index_heads = 2,
+                          .index_dim = 32,
+                          .index_topk = 16,
+                          .block = 2,
+                          .experts = 5,
+                          .chosen = 3,
+                          .shared = 1,
+                          .expert_inner = 24,
+                          .latent = 28};
 }
 
 /* ---- tensors: the header's entries and the data, each growing in memory ---- */
@@ -55,8 +78,8 @@ static uint16_t f16_below(float value)
 
 static void entry(struct writer *w, const char *name, const char *type, const char *shape, long end)
 {
-    fprintf(w->header_out, "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%ld,%ld]}",
-            w->at ? "," : "", w->prefix, name, type, shape, w->at, end);
+    fprintf(w->header_out, "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%ld,%ld]}", w->at ? "," : "",
+            w->prefix, name, type, shape, w->at, end);
     w->at = end;
     for (; w->at % 4; w->at++) /* the next tensor may be float32 */
         fputc(0, w->data_out);
@@ -76,8 +99,11 @@ static void tensor(struct writer *w, const char *name, enum dtype dtype, uint32_
         fwrite(dtype == DTYPE_F32 ? (const void *)&value : &half, dtype_bytes(dtype, 1), 1, w->data_out);
     }
     snprintf(shape, sizeof shape, columns ? "%u,%u" : "%u", rows, columns);
-    entry(w, name, dtype == DTYPE_F32 ? "F32" : dtype == DTYPE_BF16 ? "BF16" : "F16", shape,
-          w->at + (long)dtype_bytes(dtype, n));
+    entry(w, name,
+          dtype == DTYPE_F32    ? "F32"
+          : dtype == DTYPE_BF16 ? "BF16"
+                                : "F16",
+          shape, w->at + (long)dtype_bytes(dtype, n));
 }
 
 static void vector(struct writer *w, const char *name, uint32_t n, float center, float spread)
@@ -297,22 +323,25 @@ static void write_config(const struct synth *s, const char *directory)
     char *text;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    fprintf(out, "{\"architectures\":[\"KimiLinearForCausalLM\"],\"vocab_size\":%u,\"hidden_size\":%u,"
-            "\"num_hidden_layers\":%u,\"intermediate_size\":%u,\"tie_word_embeddings\":%s,", s->vocabulary, s->hidden,
-            s->n_layers, s->inner, s->tied ? "true" : "false");
-    fprintf(out, "\"num_attention_heads\":%u,\"kv_lora_rank\":%u,\"qk_nope_head_dim\":%u,\"qk_rope_head_dim\":%u,"
-            "\"v_head_dim\":%u,\"mla_use_nope\":true,\"mla_use_output_gate\":%s,", s->heads, s->kv_lora, s->nope, s->rope,
-            s->v_dim, s->output_gate ? "true" : "false");
+    fprintf(out,
+            "{\"architectures\":[\"KimiLinearForCausalLM\"],\"vocab_size\":%u,\"hidden_size\":%u,"
+            "\"num_hidden_layers\":%u,\"intermediate_size\":%u,\"tie_word_embeddings\":%s,",
+            s->vocabulary, s->hidden, s->n_layers, s->inner, s->tied ? "true" : "false");
+    fprintf(out,
+            "\"num_attention_heads\":%u,\"kv_lora_rank\":%u,\"qk_nope_head_dim\":%u,\"qk_rope_head_dim\":%u,"
+            "\"v_head_dim\":%u,\"mla_use_nope\":true,\"mla_use_output_gate\":%s,",
+            s->heads, s->kv_lora, s->nope, s->rope, s->v_dim, s->output_gate ? "true" : "false");
     fprintf(out, s->block ? "\"hidden_act\":\"situ\",\"activation_situ_beta\":4.0,\"activation_situ_linear_beta\":25.0,"
-                 : "\"hidden_act\":\"silu\",");
+                          : "\"hidden_act\":\"silu\",");
     if (s->q_lora)
         fprintf(out, "\"q_lora_rank\":%u,", s->q_lora);
     if (s->block)
         fprintf(out, "\"attn_res_block_size\":%u,", s->block);
     if (s->experts)
-        fprintf(out, "\"num_experts\":%u,\"num_experts_per_token\":%u,\"num_shared_experts\":%u,"
-                "\"moe_intermediate_size\":%u,\"routed_scaling_factor\":1.5,", s->experts, s->chosen, s->shared,
-                s->expert_inner);
+        fprintf(out,
+                "\"num_experts\":%u,\"num_experts_per_token\":%u,\"num_shared_experts\":%u,"
+                "\"moe_intermediate_size\":%u,\"routed_scaling_factor\":1.5,",
+                s->experts, s->chosen, s->shared, s->expert_inner);
     if (s->latent)
         fprintf(out, "\"routed_expert_hidden_size\":%u,", s->latent);
     if (s->index_topk) {
@@ -321,8 +350,10 @@ static void write_config(const struct synth *s, const char *directory)
         layer_list(out, "dsa_layers", s, true);
         fprintf(out, "},");
     }
-    fprintf(out, "\"linear_attn_config\":{\"num_heads\":%u,\"head_dim\":%u,\"short_conv_kernel_size\":%u,"
-            "\"use_full_rank_gate\":%s,", s->kda_heads, s->kda_dim, s->conv_taps, s->full_rank_gate ? "true" : "false");
+    fprintf(out,
+            "\"linear_attn_config\":{\"num_heads\":%u,\"head_dim\":%u,\"short_conv_kernel_size\":%u,"
+            "\"use_full_rank_gate\":%s,",
+            s->kda_heads, s->kda_dim, s->conv_taps, s->full_rank_gate ? "true" : "false");
     if (s->decay_bound < 0)
         fprintf(out, "\"gate_lower_bound\":%.9g,", (double)s->decay_bound);
     layer_list(out, "kda_layers", s, false);

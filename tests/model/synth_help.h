@@ -14,14 +14,14 @@ struct synth {
     uint32_t vocabulary, hidden, n_layers, inner;
     uint32_t full_layers; /* bit l: layer l has full attention, the others KDA */
     uint32_t kda_heads, kda_dim, conv_taps;
-    float decay_bound;   /* negative: the bounded form; 0: the softplus form */
-    float decay_bias;    /* added to every dt_bias */
+    float decay_bound; /* negative: the bounded form; 0: the softplus form */
+    float decay_bias;  /* added to every dt_bias */
     bool full_rank_gate;
     uint32_t heads, q_lora, kv_lora, nope, rope, v_dim; /* q_lora 0: a plain q_proj */
     bool output_gate;
     uint32_t index_heads, index_dim, index_topk; /* topk 0: no indexer */
-    bool blind_index;    /* index weights zero: every score is 0 */
-    uint32_t block;      /* layers a block of Attention Residuals; 0: plain residuals */
+    bool blind_index;                            /* index weights zero: every score is 0 */
+    uint32_t block;                              /* layers a block of Attention Residuals; 0: plain residuals */
     uint32_t experts, chosen, shared, expert_inner, latent; /* experts 0: dense FFNs */
     bool tied;
 };

@@ -61,8 +61,8 @@ static void add_line(struct vocabulary *vocabulary, const char *token, size_t by
 
 /* The bytes, then tokens that each join two older ones, as training makes them; joins stay inside `alphabet`
  * (pairs of a text start from its letters), and no token is there twice. */
-static void make_vocabulary(struct vocabulary *vocabulary, size_t count, const char *const *alphabet,
-                            size_t letters, uint64_t seed)
+static void make_vocabulary(struct vocabulary *vocabulary, size_t count, const char *const *alphabet, size_t letters,
+                            uint64_t seed)
 {
     struct rng rng = {seed};
     enum { SEEN = 1 << 20 };
@@ -211,9 +211,9 @@ static size_t make_text(const struct vocabulary *vocabulary, char *text, size_t 
 static void speed_on_mixed_text(void **state)
 {
     (void)state;
-    static const char *const alphabet[] = {
-        "e", "t", "a", "o", "i", "n",        "s",        "r",        "h",        "l",           "d",
-        "c", "u", "m", "E", "T", "\xc3\xa9", "\xd0\xb0", "\xd0\xbe", "\xd0\xb5", "\xe4\xb8\xad"};
+    static const char *const alphabet[] = {"e", "t", "a",        "o",        "i",        "n",        "s",
+                                           "r", "h", "l",        "d",        "c",        "u",        "m",
+                                           "E", "T", "\xc3\xa9", "\xd0\xb0", "\xd0\xbe", "\xd0\xb5", "\xe4\xb8\xad"};
     static const char config[] = "{\"added_tokens_decoder\": {\"100000\": {\"content\": \"[EOS]\"}}}";
     size_t bytes = SPEED_COUNTS ? 10 << 20 : 1 << 20;
     struct vocabulary vocabulary;
@@ -227,8 +227,8 @@ static void speed_on_mixed_text(void **state)
     clock_t start = clock();
     must(tokenizer_encode(tokenizer, text, bytes, &ids, &err));
     double rate = (double)bytes / 1e6 / ((double)(clock() - start) / CLOCKS_PER_SEC);
-    print_message("%.1f MB of mixed text, 100,000 tokens: %.1f MB/s, %.2f bytes a token\n",
-                  (double)bytes / 1e6, rate, (double)bytes / (double)ids.count);
+    print_message("%.1f MB of mixed text, 100,000 tokens: %.1f MB/s, %.2f bytes a token\n", (double)bytes / 1e6, rate,
+                  (double)bytes / (double)ids.count);
     if (SPEED_COUNTS)
         assert_true(rate > 5);
     else

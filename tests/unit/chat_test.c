@@ -95,8 +95,7 @@ static void segments_equal_vendor(void **state)
         char *json = json_dumps(json_object_get(entry, "request"), 0);
         enum status status = render_json(CHAT_FORMAT_K3, json, &segments);
         if ((status == STATUS_OK) != !!want)
-            fail_msg("request %zu: %s", index,
-                     status == STATUS_OK ? "rendered, the vendor refuses" : err.text);
+            fail_msg("request %zu: %s", index, status == STATUS_OK ? "rendered, the vendor refuses" : err.text);
         rendered += status == STATUS_OK;
         refused += status != STATUS_OK;
         assert_true(status != STATUS_OK || segments.count == json_array_size(want));
@@ -128,8 +127,7 @@ static void structure_in_text_stays_text(void **state)
         size_t used = 0, controls = 0;
         while (used < 300) {
             size_t bytes;
-            int32_t id =
-                first + (int32_t)rng_below(&rng, (uint64_t)(tokenizer_vocab_size(tokenizer) - first));
+            int32_t id = first + (int32_t)rng_below(&rng, (uint64_t)(tokenizer_vocab_size(tokenizer) - first));
             const char *name = tokenizer_bytes(tokenizer, id, &bytes);
             if (rng_below(&rng, 3) == 0)
                 memcpy(text + used, name, bytes);
@@ -171,7 +169,7 @@ static void user_helper(void **state)
 }
 
 #define USER "{\"role\": \"user\", \"content\": \"u\"}"
-#define CALL(id, name, arguments)                                                                            \
+#define CALL(id, name, arguments)                                                                                      \
     "{\"id\": \"" id "\", \"function\": {\"name\": \"" name "\", \"arguments\": " arguments "}}"
 #define CALLS(calls) "{\"role\": \"assistant\", \"content\": \"c\", \"tool_calls\": [" calls "]}"
 #define RESULT(id, text) "{\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"content\": \"" text "\"}"
@@ -217,7 +215,7 @@ static void values_as_python_writes_them(void **state)
 static void tool_results_find_their_calls(void **state)
 {
     (void)state;
-#define TOOL(name, n, text)                                                                                  \
+#define TOOL(name, n, text)                                                                                            \
     "|<|open|>|message| role|=\"|tool|\"| tool|=\"|" name "|\"| index|=\"|" n "|\"|<|sep|>|" text "|"
 #define END "<|close|>|message|<|sep|>|<|end_of_msg|>"
     const char *calls = CALLS(CALL("x", "f", "{}") "," CALL("y", "g", "\"\"")) ",";
@@ -226,8 +224,7 @@ static void tool_results_find_their_calls(void **state)
     assert_rendered(CHAT_FORMAT_K3, json, TOOL("f", "1", "1") END TOOL("g", "2", "2") END);
     snprintf(json, sizeof json, REQUEST(USER ",%s" RESULT("y", "2") "," RESULT("z", "1")), calls);
     assert_rendered(CHAT_FORMAT_K3, json, TOOL("f", "1", "2") END TOOL("g", "2", "1") END);
-    snprintf(json, sizeof json,
-             REQUEST(USER ",%s" RESULT("z", "1") "," RESULT("z", "2") "," RESULT("z", "3")), calls);
+    snprintf(json, sizeof json, REQUEST(USER ",%s" RESULT("z", "1") "," RESULT("z", "2") "," RESULT("z", "3")), calls);
     assert_refused(CHAT_FORMAT_K3, json, "messages[4]: the result of a tool answers no call");
     assert_refused(CHAT_FORMAT_K3, REQUEST(RESULT("z", "1")), "messages[0]");
 }
@@ -235,14 +232,12 @@ static void tool_results_find_their_calls(void **state)
 static void later_tools(void **state)
 {
     (void)state;
-    assert_rendered(
-        CHAT_FORMAT_K3,
-        REQUEST(USER ",{\"role\": \"system\", \"content\": \"x\", \"tools\": [{\"b\": 1, \"a\": 2.50}]}"),
-        "|\"|<|sep|>|## New Tools Available\n");
-    assert_rendered(
-        CHAT_FORMAT_K3,
-        REQUEST(USER ",{\"role\": \"system\", \"content\": \"x\", \"tools\": [{\"b\": 1, \"a\": 2.50}]}"),
-        "extended tools.\n\n```json\n[{\"a\":2.5,\"b\":1}]\n```|<|close|>");
+    assert_rendered(CHAT_FORMAT_K3,
+                    REQUEST(USER ",{\"role\": \"system\", \"content\": \"x\", \"tools\": [{\"b\": 1, \"a\": 2.50}]}"),
+                    "|\"|<|sep|>|## New Tools Available\n");
+    assert_rendered(CHAT_FORMAT_K3,
+                    REQUEST(USER ",{\"role\": \"system\", \"content\": \"x\", \"tools\": [{\"b\": 1, \"a\": 2.50}]}"),
+                    "extended tools.\n\n```json\n[{\"a\":2.5,\"b\":1}]\n```|<|close|>");
 }
 
 static void k2_prompt(void **state)
@@ -252,18 +247,16 @@ static void k2_prompt(void **state)
         CHAT_FORMAT_K2, REQUEST(USER),
         "|<|im_system|>|system|<|im_middle|>|You are Kimi, an AI assistant created by Moonshot AI.|<|im_end|>"
         "|<|im_user|>|user|<|im_middle|>|u|<|im_end|>|<|im_assistant|>|assistant|<|im_middle|>");
-    assert_rendered(
-        CHAT_FORMAT_K2,
-        REQUEST(USER "," CALLS(CALL("x", "f", "{\"a\": 1}")) "," RESULT("x", "r") "," CALLS(
-            CALL("y", "g", "\"{}\"")) "," RESULT("y", "s")),
-        "|c|<|tool_calls_section_begin|>|<|tool_call_begin|>|functions.f:0|<|tool_call_argument_begin|>"
-        "|{\"a\": 1}|<|tool_call_end|>|<|tool_calls_section_end|>|<|im_end|>"
-        "|<|im_system|>|tool|<|im_middle|>|## Return of "
-        "functions.f:0\nr|<|im_end|>|<|im_assistant|>|assistant"
-        "|<|im_middle|>|c|<|tool_calls_section_begin|>|<|tool_call_begin|>|functions.g:1|"
-        "<|tool_call_argument_begin|>|{}|");
-    assert_refused(CHAT_FORMAT_K2, "{\"messages\": [" USER "], \"tool_choice\": \"required\"}",
-                   "tool_choice");
+    assert_rendered(CHAT_FORMAT_K2,
+                    REQUEST(USER "," CALLS(CALL("x", "f", "{\"a\": 1}")) "," RESULT("x", "r") "," CALLS(
+                        CALL("y", "g", "\"{}\"")) "," RESULT("y", "s")),
+                    "|c|<|tool_calls_section_begin|>|<|tool_call_begin|>|functions.f:0|<|tool_call_argument_begin|>"
+                    "|{\"a\": 1}|<|tool_call_end|>|<|tool_calls_section_end|>|<|im_end|>"
+                    "|<|im_system|>|tool|<|im_middle|>|## Return of "
+                    "functions.f:0\nr|<|im_end|>|<|im_assistant|>|assistant"
+                    "|<|im_middle|>|c|<|tool_calls_section_begin|>|<|tool_call_begin|>|functions.g:1|"
+                    "<|tool_call_argument_begin|>|{}|");
+    assert_refused(CHAT_FORMAT_K2, "{\"messages\": [" USER "], \"tool_choice\": \"required\"}", "tool_choice");
     assert_refused(CHAT_FORMAT_NONE, REQUEST(USER), "no chat format");
 }
 
@@ -284,8 +277,7 @@ static void refusals(void **state)
         {REQUEST("{\"role\": \"developer\"}"), "system, user, assistant, tool; found \"developer\""},
         {REQUEST("{\"role\": 1}"), "`role` must be a string"},
         {REQUEST("{\"role\": \"user\", \"content\": NaN}"), "a string or a list of parts, found number"},
-        {REQUEST("{\"role\": \"user\", \"content\": [\"x\"]}"),
-         "messages[0]: `content`[0]: must be an object"},
+        {REQUEST("{\"role\": \"user\", \"content\": [\"x\"]}"), "messages[0]: `content`[0]: must be an object"},
         {REQUEST("{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}"), "found \"image_url\""},
         {REQUEST("{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}"), "needs `text`"},
         {REQUEST("{\"role\": \"user\", \"content\": \"\\ud800\"}"), "not JSON"},
@@ -294,15 +286,11 @@ static void refusals(void **state)
         {REQUEST(CALLS(CALL("1", "f", "[]"))), "must be a JSON object, found array"},
         {REQUEST(CALLS(CALL("1", "f", "\"1e999\""))), "must be a JSON object, found number"},
         {"{\"messages\": [" USER "], \"tools\": [1]}", "`tools`[0]"},
-        {"{\"messages\": [" USER "], \"tool_choice\": {\"type\": \"function\"}}",
-         "`tool_choice` must be a string"},
-        {"{\"messages\": [" USER "], \"response_format\": {\"type\": \"json_schema\"}}",
-         "json_schema.schema"},
-        {"{\"messages\": [" USER "], \"response_format\": {\"type\": \"xml\"}}",
-         "text, json_object, json_schema"},
+        {"{\"messages\": [" USER "], \"tool_choice\": {\"type\": \"function\"}}", "`tool_choice` must be a string"},
+        {"{\"messages\": [" USER "], \"response_format\": {\"type\": \"json_schema\"}}", "json_schema.schema"},
+        {"{\"messages\": [" USER "], \"response_format\": {\"type\": \"xml\"}}", "text, json_object, json_schema"},
         {"{\"messages\": [" USER "], \"thinking\": 1}", "true or false"},
-        {"{\"messages\": [" USER "], \"thinking_effort\": \"huge\"}",
-         "low, medium, high, max; found \"huge\""},
+        {"{\"messages\": [" USER "], \"thinking_effort\": \"huge\"}", "low, medium, high, max; found \"huge\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(CHAT_FORMAT_K3, cases[i].json, cases[i].want);

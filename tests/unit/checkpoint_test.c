@@ -101,13 +101,12 @@ static void test_head_prefixes(void **state)
 static void test_vision_is_skipped(void **state)
 {
     (void)state;
-    writer_header(
-        folder, "model.safetensors",
-        "{\"vision_tower.a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[1,3]},"
-        "\"mm_projector.b\":{\"dtype\":\"F4\",\"shape\":[2,2,2,2,2],\"data_offsets\":[4,5]},"
-        "\"model.vision_tower.c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[5,6]},"
-        "\"language_model.model.norm.weight\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[6,8]}}",
-        8);
+    writer_header(folder, "model.safetensors",
+                  "{\"vision_tower.a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[1,3]},"
+                  "\"mm_projector.b\":{\"dtype\":\"F4\",\"shape\":[2,2,2,2,2],\"data_offsets\":[4,5]},"
+                  "\"model.vision_tower.c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[5,6]},"
+                  "\"language_model.model.norm.weight\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[6,8]}}",
+                  8);
     struct checkpoint *checkpoint = open_good();
     assert_int_equal(checkpoint_count(checkpoint), 1);
     assert_int_equal(checkpoint_skipped(checkpoint), 3);
@@ -124,8 +123,7 @@ static void test_types_and_data(void **state)
     char name[32];
     for (size_t i = 0; i < 5; i++) {
         snprintf(name, sizeof name, "model.t%zu", i);
-        memset(writer_add(&writer, name, types[i], 4, 2, 1, 3, 1)->data, (int)i + 1,
-               6 * writer_width(types[i]));
+        memset(writer_add(&writer, name, types[i], 4, 2, 1, 3, 1)->data, (int)i + 1, 6 * writer_width(types[i]));
     }
     for (size_t n_shards = 1; n_shards <= 3; n_shards++) {
         if (n_shards == 1)
@@ -162,8 +160,7 @@ static void test_tolerated(void **state)
         {" {\"__metadata__\":{\"a\":\"\\\"\\u00e9\",\"b\":[1,-2.5e3,true,null,{}]}} ", 0, 0},
         {"{\"model.a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 1},
         {"{\"model.a\":{\"dtype\":\"F32\",\"shape\":[0,7],\"data_offsets\":[3,3]}}", 4, 1},
-        {"{\"model.a\":{\"data_offsets\":[8,12],\"shape\":[1],\"dtype\":\"F32\",\"note\":{\"x\":[]}}}", 64,
-         1},
+        {"{\"model.a\":{\"data_offsets\":[8,12],\"shape\":[1],\"dtype\":\"F32\",\"note\":{\"x\":[]}}}", 64, 1},
         {"{\"model.b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]},"
          "\"model.a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
          8, 2},
@@ -185,10 +182,9 @@ static void test_many_names(void **state)
     size_t header_bytes;
     FILE *out = open_memstream(&header, &header_bytes);
     for (uint32_t i = 0; i < N; i++)
-        fprintf(
-            out,
-            "%c\"language_model.model.layers.%u.e.%u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}",
-            i ? ',' : '{', i % 93, i, i, i + 1);
+        fprintf(out,
+                "%c\"language_model.model.layers.%u.e.%u\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%u,%u]}",
+                i ? ',' : '{', i % 93, i, i, i + 1);
     fprintf(out, "}");
     fclose(out);
     writer_header(folder, "model.safetensors", header, N);
@@ -231,46 +227,57 @@ static const struct refusal refusals[] = {
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4]") "}", 4, {"model.a", "found no data_offsets"}},
     {"{" T("model.a", GOOD ",\"dtype\":\"U8\"") "}", 4, {"each key once"}},
     {"{" T("model.a", "\"dtype\":8,\"shape\":[4],\"data_offsets\":[0,4]") "}", 4, {"expected a string"}},
-    {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]") "}",
-     4, {"a whole number", "'-'"}},
+    {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[-4],\"data_offsets\":[0,4]") "}", 4, {"a whole number", "'-'"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4.0],\"data_offsets\":[0,4]") "}", 4, {"a comma", "'.'"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[04],\"data_offsets\":[0,4]") "}", 4, {"leading zeros"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]") "}", 4, {"expected a list"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]") "}",
-     4, {"below 2^64"}},
-    {"{" T("model.a",
-           "\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]") "}",
-     4, {"16 axes"}},
+     4,
+     {"below 2^64"}},
+    {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]") "}",
+     4,
+     {"16 axes"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0]") "}", 4, {"two offsets"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4,4]") "}", 4, {"two offsets"}},
-    {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,0]") "}",
-     4, {"model.a", "found 4 to 0"}},
+    {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,0]") "}", 4, {"model.a", "found 4 to 0"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[1,5]") "}",
-     4, {"model.a", "the 4 of", "found 1 to 5"}},
+     4,
+     {"model.a", "the 4 of", "found 1 to 5"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,18446744073709551615]") "}",
-     4, {"model.a", "damaged"}},
+     4,
+     {"model.a", "damaged"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,4]") "}",
-     4, {"model.a", "5 elements of U8", "4 bytes"}},
+     4,
+     {"model.a", "5 elements of U8", "4 bytes"}},
     {"{" T("model.a", "\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,4]") "}",
-     4, {"3 elements of BF16", "4 bytes"}},
+     4,
+     {"3 elements of BF16", "4 bytes"}},
     {"{" T("model.a", "\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]") "}",
-     4, {"elements of F32"}},
+     4,
+     {"elements of F32"}},
     {"{" T("model.a", "\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]") "}",
-     4, {"elements of U8"}},
+     4,
+     {"elements of U8"}},
     {"{" T("model.a", GOOD) "," T("model.b", "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]") "}",
-     4, {"model.b", "bytes of its own", "shared with model.a"}},
+     4,
+     {"model.b", "bytes of its own", "shared with model.a"}},
     {"{" T("model.b", "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]") "," T("model.a", GOOD) "}",
-     4, {"model.b", "shared with model.a"}},
+     4,
+     {"model.b", "shared with model.a"}},
     {"{" T("model.a", GOOD) "," T("model.b", GOOD) "}", 4, {"bytes of its own"}},
     {"{" T("model.a", GOOD) "," T("model.a", "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[4,5]") "}",
-     8, {"model.a", "expected once", "second time"}},
+     8,
+     {"model.a", "expected once", "second time"}},
     {"{" T("model.a", GOOD) "," T("language_model.model.a",
                                   "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[4,5]") "}",
-     8, {"model.a", "expected once"}},
+     8,
+     {"model.a", "expected once"}},
     {"{" T("model.a", "\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]") "}",
-     8, {"model.a", "a multiple of 4", "found it at byte"}},
+     8,
+     {"model.a", "a multiple of 4", "found it at byte"}},
     {"{" T("model.a", "\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[1,3]") "}",
-     8, {"model.a", "a multiple of 2"}},
+     8,
+     {"model.a", "a multiple of 2"}},
 };
 
 static void test_refusals(void **state)
@@ -304,8 +311,7 @@ static void test_lengths(void **state)
         {{5, 0, 0, 0, 0, 0, 0, 0, '{', '}'}, 10, {"a header of 5 bytes", "found 2", "truncated"}},
         {{0, 0, 0, 0x20, 0, 0, 0, 0, '{', '}'}, 10, {"a header of 536870912 bytes", "found 2"}},
         {{1, 0, 0, 0x20, 0, 0, 0, 0, '{', '}'}, 10, {"at most 536870912 bytes", "536870913"}},
-        {{255, 255, 255, 255, 255, 255, 255, 255, '{', '}'},
-         10, {"at most 536870912 bytes", "not a safetensors"}},
+        {{255, 255, 255, 255, 255, 255, 255, 255, '{', '}'}, 10, {"at most 536870912 bytes", "not a safetensors"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         writer_file(folder, "model.safetensors", cases[i].bytes, cases[i].size);
@@ -317,8 +323,7 @@ static void test_missing_files(void **state)
 {
     (void)state;
     char path[2 * WRITER_PATH_BYTES];
-    expect_refused(STATUS_NOT_FOUND,
-                   (const char *const[]){folder, "model.safetensors", "found neither", NULL});
+    expect_refused(STATUS_NOT_FOUND, (const char *const[]){folder, "model.safetensors", "found neither", NULL});
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     assert_int_equal(mkdir(path, 0700), 0);
     expect_refused(STATUS_IO, (const char *const[]){"model.safetensors", "a plain file", NULL});
@@ -342,23 +347,26 @@ static void test_index_refusals(void **state)
         {"{\"weight_map\":[]}", STATUS_FORMAT, {"an object", "'['"}},
         {"{\"weight_map\":{\"model.a\":1}}", STATUS_FORMAT, {"a string", "'1'"}},
         {"{\"weight_map\":{\"model.a\":\"x\"},\"weight_map\":{}}", STATUS_FORMAT, {"one weight_map"}},
-        {"{\"weight_map\":{\"model.a\":\"../a.safetensors\"}}",
-         STATUS_FORMAT, {"files beside it", "../a.safetensors"}},
+        {"{\"weight_map\":{\"model.a\":\"../a.safetensors\"}}", STATUS_FORMAT, {"files beside it", "../a.safetensors"}},
         {"{\"weight_map\":{\"model.a\":\"/etc/passwd\"}}", STATUS_FORMAT, {"files beside it", "/etc/passwd"}},
         {"{\"weight_map\":{\"model.a\":\"sub/a.safetensors\"}}", STATUS_FORMAT, {"files beside it"}},
         {"{\"weight_map\":{\"model.a\":\"..\"}}", STATUS_FORMAT, {"files beside it"}},
         {"{\"weight_map\":{\"model.a\":\"\"}}", STATUS_FORMAT, {"1 to 255 bytes"}},
         {"{\"weight_map\":{\"\":\"one.safetensors\"}}", STATUS_FORMAT, {"1 to 512 bytes"}},
-        {"{\"weight_map\":{\"model.a\":\"gone.safetensors\"}}",
-         STATUS_NOT_FOUND, {"gone.safetensors", "cannot open"}},
-        {"{\"weight_map\":{\"model.a\":\"one.safetensors\",\"model.c\":\"one.safetensors\",\"model.b\":\"two.safetensors\"}}",
-         STATUS_FORMAT, {"one.safetensors", "model.c", "found nothing of that name"}},
+        {"{\"weight_map\":{\"model.a\":\"gone.safetensors\"}}", STATUS_NOT_FOUND, {"gone.safetensors", "cannot open"}},
+        {"{\"weight_map\":{\"model.a\":\"one.safetensors\",\"model.c\":\"one.safetensors\",\"model.b\":\"two."
+         "safetensors\"}}",
+         STATUS_FORMAT,
+         {"one.safetensors", "model.c", "found nothing of that name"}},
         {"{\"weight_map\":{\"model.a\":\"two.safetensors\",\"model.b\":\"two.safetensors\",\"x\":\"one.safetensors\"}}",
-         STATUS_FORMAT, {"one.safetensors", "model.a", "expected in two.safetensors", "found here"}},
+         STATUS_FORMAT,
+         {"one.safetensors", "model.a", "expected in two.safetensors", "found here"}},
         {"{\"weight_map\":{\"model.a\":\"one.safetensors\",\"model.a\":\"two.safetensors\"}}",
-         STATUS_FORMAT, {"model.a", "expected once"}},
+         STATUS_FORMAT,
+         {"model.a", "expected once"}},
         {"{\"weight_map\":{\"model.a\":\"one.safetensors\",\"a\":\"two.safetensors\"}}",
-         STATUS_FORMAT, {"model.a", "expected once"}},
+         STATUS_FORMAT,
+         {"model.a", "expected once"}},
     };
     writer_header(folder, "one.safetensors", "{" T("model.a", GOOD) "}", 4);
     writer_header(folder, "two.safetensors", "{" T("model.b", GOOD) "}", 4);
@@ -404,10 +412,9 @@ static unsigned char *small_file(size_t *size)
     char header[1024] = "{\"__metadata__\":{\"format\":\"pt\"}";
     unsigned char data[64] = {0};
     for (int i = 0; i < 8; i++)
-        snprintf(
-            header + strlen(header), sizeof header - strlen(header),
-            ",\"language_model.model.layers.%d.w\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[%d,%d]}",
-            i, 8 * i, 8 * i + 8);
+        snprintf(header + strlen(header), sizeof header - strlen(header),
+                 ",\"language_model.model.layers.%d.w\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[%d,%d]}",
+                 i, 8 * i, 8 * i + 8);
     strcat(header, "}");
     return writer_compose(header, data, sizeof data, size);
 }
@@ -461,14 +468,11 @@ static void test_flipped_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_prefixes),          IN_FOLDER(test_head_prefixes),
-        IN_FOLDER(test_vision_is_skipped), IN_FOLDER(test_types_and_data),
-        IN_FOLDER(test_tolerated),         IN_FOLDER(test_many_names),
-        IN_FOLDER(test_refusals),          IN_FOLDER(test_nesting_is_limited),
-        IN_FOLDER(test_lengths),           IN_FOLDER(test_missing_files),
-        IN_FOLDER(test_index_refusals),    IN_FOLDER(test_index_and_extra_tensors),
-        IN_FOLDER(test_too_many_shards),   IN_FOLDER(test_truncated_anywhere),
-        IN_FOLDER(test_flipped_bytes),
+        IN_FOLDER(test_prefixes),        IN_FOLDER(test_head_prefixes),      IN_FOLDER(test_vision_is_skipped),
+        IN_FOLDER(test_types_and_data),  IN_FOLDER(test_tolerated),          IN_FOLDER(test_many_names),
+        IN_FOLDER(test_refusals),        IN_FOLDER(test_nesting_is_limited), IN_FOLDER(test_lengths),
+        IN_FOLDER(test_missing_files),   IN_FOLDER(test_index_refusals),     IN_FOLDER(test_index_and_extra_tensors),
+        IN_FOLDER(test_too_many_shards), IN_FOLDER(test_truncated_anywhere), IN_FOLDER(test_flipped_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ static inline void writer_file(const char *folder, const char *name, const void 
 }
 
 /* A whole safetensors file in memory (free it): length, header, padding to 8, data. */
-static inline unsigned char *writer_compose(const char *header, const void *data, size_t data_bytes,
-                                            size_t *size)
+static inline unsigned char *writer_compose(const char *header, const void *data, size_t data_bytes, size_t *size)
 {
     size_t header_bytes = strlen(header), padded = (header_bytes + 7) / 8 * 8;
     unsigned char *bytes = malloc(8 + padded + data_bytes);
@@ -114,8 +113,8 @@ static inline struct writer_tensor *writer_add(struct writer *writer, const char
 }
 
 /* Saves the tensors first, first + step, ... to one file. */
-static inline void writer_save(const struct writer *writer, const char *folder, const char *file,
-                               size_t first, size_t step)
+static inline void writer_save(const struct writer *writer, const char *folder, const char *file, size_t first,
+                               size_t step)
 {
     char *header = NULL;
     size_t header_bytes, data_bytes = 0, size;
@@ -152,8 +151,8 @@ static inline void writer_save_shards(const struct writer *writer, const char *f
     FILE *out = open_memstream(&index, &index_bytes);
     fprintf(out, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
     for (size_t i = 0; i < writer->count; i++)
-        fprintf(out, "%s\n  \"%s\": \"model-%05zu-of-%06zu.safetensors\"", i ? "," : "",
-                writer->tensors[i].name, i % n + 1, n);
+        fprintf(out, "%s\n  \"%s\": \"model-%05zu-of-%06zu.safetensors\"", i ? "," : "", writer->tensors[i].name,
+                i % n + 1, n);
     fprintf(out, "}}\n");
     fclose(out);
     writer_file(folder, "model.safetensors.index.json", index, index_bytes);

@@ -112,8 +112,7 @@ static void test_linear(void **state)
     assert_int_equal(count_kda(), 20);
     assert_int_equal(config.kda_heads, 32);
     assert_int_equal(config.activation, ACTIVATION_SILU);
-    assert_false(config.full_rank_gate || config.bounded_decay || config.mla_output_gate ||
-                 config.latent_norm);
+    assert_false(config.full_rank_gate || config.bounded_decay || config.mla_output_gate || config.latent_norm);
     assert_int_equal(config.q_lora_rank, 0);
     assert_int_equal(config.latent_size, 0);
     assert_int_equal(config.attn_res_block_size, 0);
@@ -152,8 +151,7 @@ static void overlay(json_t *base, json_t *edit)
     }
 }
 
-static enum status parse_edited(const char *edit, bool flat, const struct config_options *options,
-                                struct error *err)
+static enum status parse_edited(const char *edit, bool flat, const struct config_options *options, struct error *err)
 {
     json_t *root = json_loads(small_text, 0, NULL), *change = json_loads(edit, 0, NULL);
     assert_non_null(root);
@@ -190,8 +188,7 @@ static void test_defaults(void **state)
         assert_int_equal(config.v_head_dim, 128);
         assert_int_equal(config.activation, ACTIVATION_SILU);
         assert_int_equal(config.first_dense_layers, 1);
-        assert_true(config.renormalize && !config.latent_norm && !config.bounded_decay &&
-                    !config.full_rank_gate);
+        assert_true(config.renormalize && !config.latent_norm && !config.bounded_decay && !config.full_rank_gate);
         assert_int_equal(config.bos_token, -1);
         assert_int_equal(config.n_stop_tokens, 0);
         assert_string_equal(config.architecture, flat ? "" : "KimiK31ForConditionalGeneration");
@@ -201,9 +198,9 @@ static void test_defaults(void **state)
 static void test_null_is_absent(void **state)
 {
     (void)state;
-    parse_good(
-        "{\"text_config\":{\"rms_norm_eps\":null,\"num_experts\":null,\"attn_res_block_size\":null,\"eos_token_id\":null,"
-        "\"quantization_config\":null,\"dsa_config\":null,\"linear_attn_config\":{\"gate_lower_bound\":null}}}");
+    parse_good("{\"text_config\":{\"rms_norm_eps\":null,\"num_experts\":null,\"attn_res_block_size\":null,\"eos_token_"
+               "id\":null,"
+               "\"quantization_config\":null,\"dsa_config\":null,\"linear_attn_config\":{\"gate_lower_bound\":null}}}");
     assert_true(config.rms_norm_eps == 1e-5f && !config.bounded_decay);
     assert_int_equal(config.n_experts, 0);
     assert_int_equal(config.index_topk, 0);
@@ -233,8 +230,8 @@ static void test_spellings(void **state)
     parse_good("{\"text_config\":{\"dsa_config\":{\"n_heads\":4,\"num_heads\":4,\"head_dim\":32}}}");
     parse_good("{\"text_config\":{\"num_experts_per_token\":\"DELETE\",\"num_experts_per_tok\":3}}");
     assert_int_equal(config.n_experts_per_token, 3);
-    parse_good(
-        "{\"text_config\":{\"quantization_config\":\"DELETE\"},\"quantization_config\":{\"quant_method\":\"compressed-tensors\"}}");
+    parse_good("{\"text_config\":{\"quantization_config\":\"DELETE\"},\"quantization_config\":{\"quant_method\":"
+               "\"compressed-tensors\"}}");
 }
 
 static void test_tokens(void **state)
@@ -267,7 +264,8 @@ struct refusal {
 static const struct refusal refusals[] = {
     /* types */
     {TEXT("\"hidden_size\":\"96\""),
-     STATUS_FORMAT, {"text_config.hidden_size", "a whole number from 1 to 1048576", "\"96\""}},
+     STATUS_FORMAT,
+     {"text_config.hidden_size", "a whole number from 1 to 1048576", "\"96\""}},
     {TEXT("\"hidden_size\":96.0"), STATUS_FORMAT, {"hidden_size", "a whole number", "96.0"}},
     {TEXT("\"hidden_size\":true"), STATUS_FORMAT, {"hidden_size", "a whole number", "true"}},
     {TEXT("\"hidden_size\":[96]"), STATUS_FORMAT, {"hidden_size", "a whole number", "[96]"}},
@@ -280,11 +278,11 @@ static const struct refusal refusals[] = {
     {"{\"architectures\":\"Kimi\"}", STATUS_FORMAT, {"architectures", "a list"}},
     {"{\"architectures\":[]}", STATUS_FORMAT, {"architectures", "a list"}},
     /* missing */
-    {TEXT("\"hidden_size\":\"DELETE\""),
-     STATUS_FORMAT, {"text_config.hidden_size", "expected a value", "found none"}},
+    {TEXT("\"hidden_size\":\"DELETE\""), STATUS_FORMAT, {"text_config.hidden_size", "expected a value", "found none"}},
     {TEXT("\"vocab_size\":null"), STATUS_FORMAT, {"vocab_size", "found none"}},
     {TEXT("\"linear_attn_config\":\"DELETE\""),
-     STATUS_UNSUPPORTED, {"linear_attn_config", "Kimi Linear", "found none"}},
+     STATUS_UNSUPPORTED,
+     {"linear_attn_config", "Kimi Linear", "found none"}},
     {LINEAR("\"head_dim\":null"), STATUS_FORMAT, {"linear_attn_config.head_dim", "found none"}},
     {LINEAR("\"kda_layers\":null"), STATUS_FORMAT, {"kda_layers", "found none"}},
     {TEXT("\"num_experts_per_token\":null"), STATUS_FORMAT, {"num_experts_per_token", "found none"}},
@@ -308,15 +306,15 @@ static const struct refusal refusals[] = {
     {TEXT("\"num_experts_per_token\":9"), STATUS_FORMAT, {"num_experts_per_token", "at most 8", "9"}},
     {TEXT("\"num_expert_group\":3"), STATUS_FORMAT, {"num_expert_group", "divisor of num_experts 8", "3"}},
     {TEXT("\"topk_group\":2"), STATUS_FORMAT, {"topk_group", "at most num_expert_group 1", "2"}},
-    {TEXT("\"num_expert_group\":8,\"topk_group\":1"),
-     STATUS_FORMAT, {"num_experts_per_token", "at most 1", "2"}},
+    {TEXT("\"num_expert_group\":8,\"topk_group\":1"), STATUS_FORMAT, {"num_experts_per_token", "at most 1", "2"}},
     {TEXT("\"num_experts_per_tok\":3"), STATUS_FORMAT, {"num_experts_per_tok", "expected 2", "found 3"}},
     {TEXT("\"eos_token_id\":256"), STATUS_FORMAT, {"text_config.eos_token_id", "below vocab_size", "256"}},
     {TEXT("\"eos_token_id\":[1,\"2\"]"), STATUS_FORMAT, {"eos_token_id", "[1,\"2\"]"}},
     {TEXT("\"eos_token_id\":[0,1,2,3,4,5,6,7,8]"), STATUS_FORMAT, {"eos_token_id", "at most 8"}},
     {"{\"bos_token_id\":-3}", STATUS_FORMAT, {"bos_token_id", "-3"}},
     {"{\"tie_word_embeddings\":true,\"text_config\":{\"tie_word_embeddings\":false}}",
-     STATUS_FORMAT, {"tie_word_embeddings", "the same as in text_config"}},
+     STATUS_FORMAT,
+     {"tie_word_embeddings", "the same as in text_config"}},
     /* layer lists */
     {LINEAR("\"kda_layers\":[1,2,3]"), STATUS_FORMAT, {"layer 2", "both"}},
     {LINEAR("\"kda_layers\":[1]"), STATUS_FORMAT, {"layer 3", "neither"}},
@@ -337,30 +335,32 @@ static const struct refusal refusals[] = {
     {TEXT("\"dsa_config\":\"DELETE\",\"index_n_heads\":8"), STATUS_FORMAT, {"index_topk", "found none"}},
     /* not in the family */
     {TEXT("\"hidden_act\":\"gelu\""), STATUS_UNSUPPORTED, {"hidden_act", "\"silu\" or \"situ\"", "\"gelu\""}},
-    {TEXT("\"moe_router_activation_func\":\"relu\""),
-     STATUS_UNSUPPORTED, {"moe_router_activation_func", "\"relu\""}},
+    {TEXT("\"moe_router_activation_func\":\"relu\""), STATUS_UNSUPPORTED, {"moe_router_activation_func", "\"relu\""}},
     {TEXT("\"mla_use_nope\":false"), STATUS_UNSUPPORTED, {"mla_use_nope", "true", "found false"}},
     {TEXT("\"moe_layer_freq\":2"), STATUS_UNSUPPORTED, {"moe_layer_freq", "expected 1", "found 2"}},
     {TEXT("\"topk_method\":\"greedy\""), STATUS_UNSUPPORTED, {"topk_method", "\"noaux_tc\"", "\"greedy\""}},
     {TEXT("\"num_key_value_heads\":2"), STATUS_UNSUPPORTED, {"num_key_value_heads", "found 2"}},
     {TEXT("\"use_grouped_topk\":false,\"num_expert_group\":2,\"topk_group\":1"),
-     STATUS_UNSUPPORTED, {"use_grouped_topk", "false"}},
+     STATUS_UNSUPPORTED,
+     {"use_grouped_topk", "false"}},
     {TEXT("\"quantization_config\":{\"quant_method\":\"fp8\"}"),
-     STATUS_UNSUPPORTED, {"quantization_config.quant_method", "\"fp8\""}},
+     STATUS_UNSUPPORTED,
+     {"quantization_config.quant_method", "\"fp8\""}},
     {TEXT("\"quantization_config\":{\"quant_method\":null}"), STATUS_FORMAT, {"quant_method", "found none"}},
     {TEXT("\"quantization_config\":{\"format\":\"int-quantized\"}"),
-     STATUS_UNSUPPORTED, {"format", "\"int-quantized\""}},
+     STATUS_UNSUPPORTED,
+     {"format", "\"int-quantized\""}},
     {"{\"quantization_config\":{\"quant_method\":\"gptq\"}}",
-     STATUS_UNSUPPORTED, {"quantization_config.quant_method", "\"gptq\""}},
+     STATUS_UNSUPPORTED,
+     {"quantization_config.quant_method", "\"gptq\""}},
     {GROUP("\"format\":\"nvfp4-pack-quantized\""), STATUS_UNSUPPORTED, {"group_0.format", "nvfp4"}},
     {GROUP("\"weights\":{\"group_size\":16}"),
-     STATUS_FORMAT, {"group_0.weights.group_size", "expected 32", "found 16"}},
-    {GROUP("\"weights\":{\"num_bits\":8}"),
-     STATUS_FORMAT, {"group_0.weights.num_bits", "expected 4", "found 8"}},
+     STATUS_FORMAT,
+     {"group_0.weights.group_size", "expected 32", "found 16"}},
+    {GROUP("\"weights\":{\"num_bits\":8}"), STATUS_FORMAT, {"group_0.weights.num_bits", "expected 4", "found 8"}},
     {GROUP("\"weights\":{\"type\":\"int\"}"), STATUS_UNSUPPORTED, {"group_0.weights.type", "\"int\""}},
     {GROUP("\"weights\":[]"), STATUS_FORMAT, {"group_0.weights", "an object"}},
-    {TEXT("\"quantization_config\":{\"config_groups\":{\"group_1\":7}}"),
-     STATUS_FORMAT, {"group_1", "an object", "7"}},
+    {TEXT("\"quantization_config\":{\"config_groups\":{\"group_1\":7}}"), STATUS_FORMAT, {"group_1", "an object", "7"}},
 };
 
 static void test_refusals(void **state)
@@ -387,8 +387,7 @@ static void test_unknown_keys(void **state)
     assert_string_equal(config.unknown_keys[0], "text_config.odd");
     assert_string_equal(config.unknown_keys[1], "strange");
     static const char *const inside[] = {DSA("\"hadamard\":true"), LINEAR("\"hadamard\":true")};
-    static const char *const names[] = {"text_config.dsa_config.hadamard",
-                                        "text_config.linear_attn_config.hadamard"};
+    static const char *const names[] = {"text_config.dsa_config.hadamard", "text_config.linear_attn_config.hadamard"};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(parse_edited(inside[i], false, NULL, &err), STATUS_UNSUPPORTED);
         assert_non_null(strstr(err.text, names[i]));

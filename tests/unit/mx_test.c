@@ -1,5 +1,5 @@
-/* The MX codecs against the specification's answers (tests/golden/mx): every code, every scale, blocks made for the edges,
- * and a million random blocks by checksum. */
+/* The MX codecs against the specification's answers (tests/golden/mx): every code, every scale, blocks made for the
+ * edges, and a million random blocks by checksum. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

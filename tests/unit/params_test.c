@@ -103,13 +103,11 @@ static void expect_kda(const struct checkpoint *checkpoint, const struct kda_par
     for (size_t i = 0; i < HEADS; i++)
         assert_true(kda->rate[i] == expf(value_of(seed_of("layers.0.self_attn.A_log"), i)));
     if (config.full_rank_gate) {
-        expect_matrix(checkpoint, &kda->g_proj, "model.layers.0.self_attn.g_proj", HEADS * KEY, HIDDEN,
-                      dtype);
+        expect_matrix(checkpoint, &kda->g_proj, "model.layers.0.self_attn.g_proj", HEADS * KEY, HIDDEN, dtype);
         assert_int_equal(kda->g_a_proj.rows, 0);
     } else {
         expect_matrix(checkpoint, &kda->g_a_proj, "model.layers.0.self_attn.g_a_proj", KEY, HIDDEN, dtype);
-        expect_matrix(checkpoint, &kda->g_b_proj, "model.layers.0.self_attn.g_b_proj", HEADS * KEY, KEY,
-                      dtype);
+        expect_matrix(checkpoint, &kda->g_b_proj, "model.layers.0.self_attn.g_b_proj", HEADS * KEY, KEY, dtype);
         assert_int_equal(kda->g_proj.rows, 0);
     }
 }
@@ -128,41 +126,39 @@ static void expect_k31(const struct checkpoint *checkpoint, const struct params 
     expect_matrix(checkpoint, &first->ffn.gate_proj, "model.layers.0.mlp.gate_proj", DENSE, HIDDEN, expert);
     expect_matrix(checkpoint, &first->ffn.down_proj, "model.layers.0.mlp.down_proj", HIDDEN, DENSE, dtype);
     expect_matrix(checkpoint, &mla->q_a_proj, "model.layers.1.self_attn.q_a_proj", QUERY_RANK, HIDDEN, dtype);
-    expect_matrix(checkpoint, &mla->q_b_proj, "model.layers.1.self_attn.q_b_proj", HEADS * (NOPE + ROPE),
-                  QUERY_RANK, dtype);
-    expect_matrix(checkpoint, &mla->kv_a_proj, "model.layers.1.self_attn.kv_a_proj_with_mqa", RANK + ROPE,
-                  HIDDEN, dtype);
-    expect_matrix(checkpoint, &mla->kv_b_proj, "model.layers.1.self_attn.kv_b_proj", HEADS * (NOPE + VALUE),
-                  RANK, dtype);
+    expect_matrix(checkpoint, &mla->q_b_proj, "model.layers.1.self_attn.q_b_proj", HEADS * (NOPE + ROPE), QUERY_RANK,
+                  dtype);
+    expect_matrix(checkpoint, &mla->kv_a_proj, "model.layers.1.self_attn.kv_a_proj_with_mqa", RANK + ROPE, HIDDEN,
+                  dtype);
+    expect_matrix(checkpoint, &mla->kv_b_proj, "model.layers.1.self_attn.kv_b_proj", HEADS * (NOPE + VALUE), RANK,
+                  dtype);
     expect_matrix(checkpoint, &mla->g_proj, "model.layers.1.self_attn.g_proj", HEADS * VALUE, HIDDEN, dtype);
     expect_vector(mla->q_a_norm, "layers.1.self_attn.q_a_layernorm.weight", QUERY_RANK);
     expect_vector(mla->kv_a_norm, "layers.1.self_attn.kv_a_layernorm.weight", RANK);
     assert_int_equal(mla->indexer.n_heads, INDEX_HEADS);
     assert_int_equal(mla->indexer.head_dim, INDEX_DIM);
-    expect_matrix(checkpoint, &mla->indexer.wq_b, "model.layers.1.self_attn.indexer.wq_b",
-                  INDEX_HEADS * INDEX_DIM, QUERY_RANK, dtype);
-    expect_matrix(checkpoint, &mla->indexer.wk, "model.layers.1.self_attn.indexer.wk", INDEX_DIM, HIDDEN,
-                  dtype);
+    expect_matrix(checkpoint, &mla->indexer.wq_b, "model.layers.1.self_attn.indexer.wq_b", INDEX_HEADS * INDEX_DIM,
+                  QUERY_RANK, dtype);
+    expect_matrix(checkpoint, &mla->indexer.wk, "model.layers.1.self_attn.indexer.wk", INDEX_DIM, HIDDEN, dtype);
     expect_vector(mla->indexer.k_norm_weight, "layers.1.self_attn.indexer.k_norm.weight", INDEX_DIM);
     expect_vector(mla->indexer.k_norm_bias, "layers.1.self_attn.indexer.k_norm.bias", INDEX_DIM);
-    expect_matrix(checkpoint, &second->moe.gate, "model.layers.1.block_sparse_moe.gate", EXPERTS, HIDDEN,
-                  dtype);
+    expect_matrix(checkpoint, &second->moe.gate, "model.layers.1.block_sparse_moe.gate", EXPERTS, HIDDEN, dtype);
     expect_vector(second->moe.bias, "layers.1.block_sparse_moe.gate.e_score_correction_bias", EXPERTS);
     expect_vector(second->moe.latent_norm, "layers.1.block_sparse_moe.routed_expert_norm.weight", LATENT);
-    expect_matrix(checkpoint, &second->moe.latent_down,
-                  "model.layers.1.block_sparse_moe.routed_expert_down_proj", LATENT, HIDDEN, dtype);
-    expect_matrix(checkpoint, &second->moe.latent_up, "model.layers.1.block_sparse_moe.routed_expert_up_proj",
-                  HIDDEN, LATENT, dtype);
-    expect_matrix(checkpoint, &second->moe.experts[3].gate, "model.layers.1.block_sparse_moe.experts.3.w1",
-                  INNER, LATENT, expert);
-    expect_matrix(checkpoint, &second->moe.experts[3].up, "model.layers.1.block_sparse_moe.experts.3.w3",
-                  INNER, LATENT, expert);
-    expect_matrix(checkpoint, &second->moe.experts[0].down, "model.layers.1.block_sparse_moe.experts.0.w2",
-                  LATENT, INNER, expert);
-    expect_matrix(checkpoint, &second->moe.shared.up_proj,
-                  "model.layers.1.block_sparse_moe.shared_experts.up_proj", 2 * INNER, HIDDEN, expert);
-    expect_matrix(checkpoint, &second->moe.shared.down_proj,
-                  "model.layers.1.block_sparse_moe.shared_experts.down_proj", HIDDEN, 2 * INNER, expert);
+    expect_matrix(checkpoint, &second->moe.latent_down, "model.layers.1.block_sparse_moe.routed_expert_down_proj",
+                  LATENT, HIDDEN, dtype);
+    expect_matrix(checkpoint, &second->moe.latent_up, "model.layers.1.block_sparse_moe.routed_expert_up_proj", HIDDEN,
+                  LATENT, dtype);
+    expect_matrix(checkpoint, &second->moe.experts[3].gate, "model.layers.1.block_sparse_moe.experts.3.w1", INNER,
+                  LATENT, expert);
+    expect_matrix(checkpoint, &second->moe.experts[3].up, "model.layers.1.block_sparse_moe.experts.3.w3", INNER, LATENT,
+                  expert);
+    expect_matrix(checkpoint, &second->moe.experts[0].down, "model.layers.1.block_sparse_moe.experts.0.w2", LATENT,
+                  INNER, expert);
+    expect_matrix(checkpoint, &second->moe.shared.up_proj, "model.layers.1.block_sparse_moe.shared_experts.up_proj",
+                  2 * INNER, HIDDEN, expert);
+    expect_matrix(checkpoint, &second->moe.shared.down_proj, "model.layers.1.block_sparse_moe.shared_experts.down_proj",
+                  HIDDEN, 2 * INNER, expert);
 }
 
 /* Every element of the tiny model, counted from the tensors: codes twice their bytes, without scales, padding. */
@@ -192,11 +188,9 @@ static void test_k31(void **state)
     assert_int_equal(params.depth_queries.rows, 5);
     assert_int_equal(params.depth_queries.columns, HIDDEN);
     assert_int_equal(params.depth_queries.dtype, DTYPE_F32);
-    expect_query(&params, 0, "layers.0.self_attention_res_proj.weight",
-                 "layers.0.self_attention_res_norm.weight");
+    expect_query(&params, 0, "layers.0.self_attention_res_proj.weight", "layers.0.self_attention_res_norm.weight");
     expect_query(&params, 1, "layers.0.mlp_res_proj.weight", "layers.0.mlp_res_norm.weight");
-    expect_query(&params, 2, "layers.1.self_attention_res_proj.weight",
-                 "layers.1.self_attention_res_norm.weight");
+    expect_query(&params, 2, "layers.1.self_attention_res_proj.weight", "layers.1.self_attention_res_norm.weight");
     expect_query(&params, 4, "output_attn_res_proj.weight", "output_attn_res_norm.weight");
     assert_true(params.parameters_total == elements_stored());
     params_fini(&params);
@@ -241,11 +235,11 @@ static void test_linear(void **state)
     bind_good(&params, &checkpoint);
     expect_kda(checkpoint, &params.layers[0].kda, DTYPE_BF16);
     const struct layer_params *second = &params.layers[1];
-    expect_matrix(checkpoint, &second->mla.q_proj, "model.layers.1.self_attn.q_proj", HEADS * (NOPE + ROPE),
-                  HIDDEN, DTYPE_BF16);
+    expect_matrix(checkpoint, &second->mla.q_proj, "model.layers.1.self_attn.q_proj", HEADS * (NOPE + ROPE), HIDDEN,
+                  DTYPE_BF16);
     assert_int_equal(second->mla.q_a_proj.rows + second->mla.g_proj.rows + second->mla.indexer.n_heads, 0);
-    expect_matrix(checkpoint, &second->moe.experts[2].down, "model.layers.1.block_sparse_moe.experts.2.w2",
-                  HIDDEN, INNER, DTYPE_BF16);
+    expect_matrix(checkpoint, &second->moe.experts[2].down, "model.layers.1.block_sparse_moe.experts.2.w2", HIDDEN,
+                  INNER, DTYPE_BF16);
     assert_int_equal(second->moe.latent_down.rows, 0);
     assert_null(second->moe.latent_norm);
     assert_int_equal(params.depth_queries.rows, 0);
@@ -362,14 +356,14 @@ static void test_each_shape_and_type_is_checked(void **state)
             tensor->bytes *= tensor->shape[k];
         tensor->data = calloc(1, tensor->bytes + 1);
         snprintf(found, sizeof found, "found %s [%llu", before.dtype, (unsigned long long)tensor->shape[0]);
-        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical,
-                                                            "expected ", found, NULL});
+        expect_refused(STATUS_FORMAT,
+                       (const char *const[]){"model.safetensors: tensor ", canonical, "expected ", found, NULL});
         free(tensor->data);
         *tensor = before;
         strcpy(tensor->dtype, "I8");
         tensor->bytes = before.bytes / writer_width(before.dtype);
-        expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors: tensor ", canonical,
-                                                            "expected ", "found I8 [", NULL});
+        expect_refused(STATUS_FORMAT,
+                       (const char *const[]){"model.safetensors: tensor ", canonical, "expected ", "found I8 [", NULL});
         *tensor = before;
     }
 }
@@ -380,10 +374,9 @@ static void test_nan_scale(void **state)
     build(&k31, &published);
     struct writer_tensor *scales = &writer.tensors[seed_of("experts.2.w2.weight_scale") - 1];
     scales->data[2 * 5 + 1] = E8M0_NAN; /* two blocks a row */
-    expect_refused(STATUS_FORMAT,
-                   (const char *const[]){"model.safetensors",
-                                         "model.layers.1.block_sparse_moe.experts.2.w2.weight_scale",
-                                         "0 to 254", "255", "row 5, block 1", NULL});
+    expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors",
+                                                        "model.layers.1.block_sparse_moe.experts.2.w2.weight_scale",
+                                                        "0 to 254", "255", "row 5, block 1", NULL});
 }
 
 static void test_packed_and_plain(void **state)
@@ -391,8 +384,8 @@ static void test_packed_and_plain(void **state)
     (void)state;
     build(&k31, &published);
     add(&published, "BF16", 2, INNER, LATENT, 0, "layers.1.block_sparse_moe.experts.2.w3.weight");
-    expect_refused(STATUS_FORMAT, (const char *const[]){"experts.2.w3.weight_packed", "experts.2.w3.weight",
-                                                        "found both", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"experts.2.w3.weight_packed", "experts.2.w3.weight", "found both", NULL});
 }
 
 static void test_columns_in_blocks(void **state)
@@ -419,12 +412,11 @@ static void test_config_against_indexer(void **state)
     build(&k31, &published);
     config.index_topk = 0;
     config.index_layers_said = false;
-    expect_refused(STATUS_FORMAT, (const char *const[]){"model.safetensors", "weights_proj", "index_topk",
-                                                        "found none", NULL});
+    expect_refused(STATUS_FORMAT,
+                   (const char *const[]){"model.safetensors", "weights_proj", "index_topk", "found none", NULL});
     config = k31;
     config.index_heads_said = 5;
-    expect_refused(STATUS_FORMAT,
-                   (const char *const[]){"indexer.weights_proj.weight", "5 rows", "found 3", NULL});
+    expect_refused(STATUS_FORMAT, (const char *const[]){"indexer.weights_proj.weight", "5 rows", "found 3", NULL});
     config = k31;
     config.index_head_dim_said = 16;
     expect_refused(STATUS_FORMAT, (const char *const[]){"indexer.wk.weight", "16 rows", "found 8", NULL});
@@ -439,8 +431,7 @@ static void test_config_against_indexer(void **state)
     expect_refused(STATUS_NOT_FOUND, (const char *const[]){"model.layers.1.self_attn.indexer.weights_proj",
                                                            "dsa_config names the layer", NULL});
     config.index_layers_said = false;
-    expect_refused(STATUS_NOT_FOUND,
-                   (const char *const[]){"indexer tensors", "index_topk 16", "found none", NULL});
+    expect_refused(STATUS_NOT_FOUND, (const char *const[]){"indexer tensors", "index_topk 16", "found none", NULL});
 }
 
 static void test_indexer_needs_low_rank_query(void **state)

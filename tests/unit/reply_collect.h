@@ -38,8 +38,7 @@ static inline void check_argument(const struct collected *c, const struct reply_
     CHECK(json_text_parse(event->text.data, event->text.bytes, &json, NULL) == STATUS_OK);
     json_decref(json);
     CHECK(c->arguments.bytes >= event->text.bytes);
-    CHECK(memcmp(c->arguments.data + c->arguments.bytes - event->text.bytes, event->text.data,
-                 event->text.bytes) == 0);
+    CHECK(memcmp(c->arguments.data + c->arguments.bytes - event->text.bytes, event->text.data, event->text.bytes) == 0);
 }
 
 static inline enum status collect(void *context, const struct reply_event *event, struct error *err)
@@ -94,9 +93,8 @@ static inline void collected_fini(struct collected *c)
 }
 
 /* Parses a reply whole, CHECKing that its events say the same. `stopped` as for reply_finish. */
-static inline void parse_reply(struct reply *reply, const struct tokenizer *tokenizer,
-                               enum chat_format format, bool thinking, const int32_t *ids, size_t count,
-                               bool stopped)
+static inline void parse_reply(struct reply *reply, const struct tokenizer *tokenizer, enum chat_format format,
+                               bool thinking, const int32_t *ids, size_t count, bool stopped)
 {
     struct collected c = {.reply = reply};
     struct error err = {0};
@@ -113,8 +111,7 @@ static inline void parse_reply(struct reply *reply, const struct tokenizer *toke
 
 static inline bool is_prefix(const struct byte_buffer *front, const struct byte_buffer *whole)
 {
-    return front->bytes <= whole->bytes &&
-           (front->bytes == 0 || memcmp(front->data, whole->data, front->bytes) == 0);
+    return front->bytes <= whole->bytes && (front->bytes == 0 || memcmp(front->data, whole->data, front->bytes) == 0);
 }
 
 /* `cut` is what `whole` was at some point on its way. */
@@ -132,8 +129,8 @@ static inline void check_prefix(const struct reply *cut, const struct reply *who
 }
 
 /* Cuts the reply before every token and compares with the whole. */
-static inline void check_cuts(const struct reply *whole, const struct tokenizer *tokenizer,
-                              enum chat_format format, bool thinking, const int32_t *ids, size_t count)
+static inline void check_cuts(const struct reply *whole, const struct tokenizer *tokenizer, enum chat_format format,
+                              bool thinking, const int32_t *ids, size_t count)
 {
     struct reply cut;
     for (size_t n = 0; n < count; n++) {

@@ -73,8 +73,8 @@ static void random_arguments(struct rng *rng, struct byte_buffer *out)
 }
 
 /* The ids of segments [first, end). */
-static void encode_range(const struct tokenizer *t, const struct chat_segments *segments, size_t first,
-                         size_t end, struct token_list *ids)
+static void encode_range(const struct tokenizer *t, const struct chat_segments *segments, size_t first, size_t end,
+                         struct token_list *ids)
 {
     struct chat_segments part = {0};
     for (size_t i = first; i < end; i++) {
@@ -82,8 +82,7 @@ static void encode_range(const struct tokenizer *t, const struct chat_segments *
         struct byte_span text = {segment.text, segment.bytes};
         char name[64];
         snprintf(name, sizeof name, "%.*s", segment.bytes < 63 ? (int)segment.bytes : 0, segment.text);
-        must(segment.is_control ? chat_segments_control(&part, name, &err)
-                                : chat_segments_text(&part, text, &err));
+        must(segment.is_control ? chat_segments_control(&part, name, &err) : chat_segments_text(&part, text, &err));
     }
     must(chat_encode(t, &part, ids, &err));
     chat_segments_fini(&part);
@@ -101,8 +100,8 @@ static void find_reply(const struct chat_segments *all, enum chat_format format,
     must(chat_render(format, &request, &prompt, &err));
     while (ends > 0) {
         struct chat_segment segment = chat_segments_at(&prompt, user++);
-        ends -= segment.is_control && (strncmp(segment.text, E, segment.bytes) == 0 ||
-                                       strncmp(segment.text, IM_END, segment.bytes) == 0);
+        ends -= segment.is_control &&
+                (strncmp(segment.text, E, segment.bytes) == 0 || strncmp(segment.text, IM_END, segment.bytes) == 0);
     }
     *first = prompt.count;
     *end = all->count - (prompt.count - user);
@@ -203,8 +202,7 @@ static void round_trips(void **state)
 
 /* ---- any ids ---- */
 
-static void add_random(const struct tokenizer *t, enum chat_format format, struct rng *rng,
-                       struct token_list *ids)
+static void add_random(const struct tokenizer *t, enum chat_format format, struct rng *rng, struct token_list *ids)
 {
     static const char *const words[] = {"think",
                                         "response",
@@ -254,9 +252,7 @@ static void random_ids(void **state)
     size_t finishes[4] = {0}, calls = 0;
     for (int round = 0; round < 2000; round++) {
         const struct tokenizer *t = round % 2 ? byte_tokenizer() : tokenizer;
-        enum chat_format format = round % 10 == 1  ? CHAT_FORMAT_NONE
-                                  : round % 4 == 3 ? CHAT_FORMAT_K2
-                                                   : CHAT_FORMAT_K3;
+        enum chat_format format = round % 10 == 1 ? CHAT_FORMAT_NONE : round % 4 == 3 ? CHAT_FORMAT_K2 : CHAT_FORMAT_K3;
         struct token_list ids = {0};
         struct reply reply;
         struct chat_segments segments = {0};
@@ -273,8 +269,8 @@ static void random_ids(void **state)
         reply_fini(&reply);
         token_list_fini(&ids);
     }
-    print_message("%zu stopped, %zu with calls, %zu cut; %zu calls\n", finishes[REPLY_STOPPED],
-                  finishes[REPLY_CALLS], finishes[REPLY_CUT], calls);
+    print_message("%zu stopped, %zu with calls, %zu cut; %zu calls\n", finishes[REPLY_STOPPED], finishes[REPLY_CALLS],
+                  finishes[REPLY_CUT], calls);
     assert_true(finishes[REPLY_STOPPED] > 100 && finishes[REPLY_CALLS] > 100 && finishes[REPLY_CUT] > 100);
 }
 
@@ -291,17 +287,15 @@ static enum status look_for_leaks(void *context, const struct reply_event *event
         return STATUS_OK;
     for (size_t i = 0; i < event->text.bytes; i++)
         assert_true(memchr("0123456789\"", event->text.data[i], 11));
-    return is_text ? byte_buffer_append(&leaks->text, event->text.data, event->text.bytes, sink_err)
-                   : STATUS_OK;
+    return is_text ? byte_buffer_append(&leaks->text, event->text.data, event->text.bytes, sink_err) : STATUS_OK;
 }
 
 static void markers_do_not_leak(void **state)
 {
     (void)state;
-    static const char *const words[] = {
-        "think", "response", "unknown",         "thi",
-        "tools", "call",     "call tool=\"f\"", "argument key=\"a\" type=\"string\"",
-        "json",  "argument", "message",         "argument key=\"b\" type=\"number\""};
+    static const char *const words[] = {"think", "response", "unknown",         "thi",
+                                        "tools", "call",     "call tool=\"f\"", "argument key=\"a\" type=\"string\"",
+                                        "json",  "argument", "message",         "argument key=\"b\" type=\"number\""};
     static const char *const controls[] = {O, C, S, "[BOS]"};
     struct rng rng = {13};
     for (int round = 0; round < 2000; round++) {
@@ -346,10 +340,9 @@ enum { LONG_BYTES = 65535 };
 /* Bytes, the control tokens of K3, and one token of LONG_BYTES letters `a`. */
 static struct tokenizer *long_tokenizer(int32_t *long_id)
 {
-    static const char config[] =
-        "{\"added_tokens_decoder\": {\"257\": {\"content\": \"<|open|>\"}, \"258\": "
-        "{\"content\": \"<|close|>\"}, \"259\": {\"content\": \"<|sep|>\"}, \"260\": "
-        "{\"content\": \"<|end_of_msg|>\"}}}";
+    static const char config[] = "{\"added_tokens_decoder\": {\"257\": {\"content\": \"<|open|>\"}, \"258\": "
+                                 "{\"content\": \"<|close|>\"}, \"259\": {\"content\": \"<|sep|>\"}, \"260\": "
+                                 "{\"content\": \"<|end_of_msg|>\"}}}";
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     struct byte_buffer model = {0};
     struct tokenizer *t;
@@ -386,8 +379,8 @@ static void push_long(struct reply *reply, int32_t id, size_t bytes)
 static void limits(void **state)
 {
     (void)state;
-    static const char *const types[] = {"argument key=\"a\" type=\"string\"",
-                                        "argument key=\"a\" type=\"number\"", "json"};
+    static const char *const types[] = {"argument key=\"a\" type=\"string\"", "argument key=\"a\" type=\"number\"",
+                                        "json"};
     int32_t id;
     struct tokenizer *t = long_tokenizer(&id);
     struct reply reply;

@@ -6,8 +6,8 @@ struct row {
     const char *given, *want;
 };
 
-static void check_rows(const struct tokenizer *t, enum chat_format format, bool thinking,
-                       const struct row *rows, size_t count)
+static void check_rows(const struct tokenizer *t, enum chat_format format, bool thinking, const struct row *rows,
+                       size_t count)
 {
     struct rng rng = {1};
     struct token_list ids = {0};
@@ -30,8 +30,7 @@ static void check_rows(const struct tokenizer *t, enum chat_format format, bool 
     token_list_fini(&ids);
 }
 
-#define CHECK_ROWS(t, format, thinking, rows)                                                                \
-    check_rows(t, format, thinking, rows, sizeof rows / sizeof *rows)
+#define CHECK_ROWS(t, format, thinking, rows) check_rows(t, format, thinking, rows, sizeof rows / sizeof *rows)
 
 /* ---- K3 ---- */
 
@@ -42,13 +41,13 @@ static void well_formed(void **state)
         {THOUGHT("t") RESPONSE("c") END, "stopped 0 [t] [c]"},
         {THOUGHT("") RESPONSE("") END, "stopped 0 [] []"},
         {THOUGHT("t") RESPONSE("c") TOOLS(CALL("f", "")) END, "calls 0 [t] [c] f {} 0"},
-        {THOUGHT("t") RESPONSE("") TOOLS(CALL("f", ARGUMENT("a", "string", "x \"y\"\n"))
-                                             CALL("g", ARGUMENT("b", "number", "1.50"))) END,
+        {THOUGHT("t") RESPONSE("")
+             TOOLS(CALL("f", ARGUMENT("a", "string", "x \"y\"\n")) CALL("g", ARGUMENT("b", "number", "1.50"))) END,
          "calls 0 [t] [] f {\"a\": \"x \\\"y\\\"\\n\"} 0 g {\"b\": 1.50} 0"},
         {THOUGHT("") RESPONSE("") TOOLS(
              CALL("f", ARGUMENT("a", "string", "") ARGUMENT("b", "number", "-12345678901234567890123")
-                           ARGUMENT("c", "boolean", "true") ARGUMENT("d", "null", "null") ARGUMENT(
-                               "e", "object", "{\"x\": {}}") ARGUMENT("f", "array", "[1, \"N\\\"I\"]"))) END,
+                           ARGUMENT("c", "boolean", "true") ARGUMENT("d", "null", "null")
+                               ARGUMENT("e", "object", "{\"x\": {}}") ARGUMENT("f", "array", "[1, \"N\\\"I\"]"))) END,
          "calls 0 [] [] f {\"a\": \"\", \"b\": -12345678901234567890123, \"c\": true, \"d\": null, "
          "\"e\": {\"x\": {}}, \"f\": [1, \"N\\\"I\"]} 0"},
         {THOUGHT("") RESPONSE("")
@@ -56,11 +55,10 @@ static void well_formed(void **state)
          "calls 0 [] [] a\"&quot;&&lt; {\"k\\n\\\"&\": \"&amp;\"} 0"},
         {THOUGHT("\xf0\x9f\x98\x80") RESPONSE("\xc3\xa9 \xe6\xbc\xa2") END,
          "stopped 0 [\xf0\x9f\x98\x80] [\xc3\xa9 \xe6\xbc\xa2]"},
-        {THOUGHT("\1<|open|>tools\1<|sep|>")
-             RESPONSE("\1<|close|>response\1<|sep|>\1<|end_of_msg|>&quot;\1[EOS]") END,
+        {THOUGHT("\1<|open|>tools\1<|sep|>") RESPONSE("\1<|close|>response\1<|sep|>\1<|end_of_msg|>&quot;\1[EOS]") END,
          "stopped 0 [<|open|>tools<|sep|>] [<|close|>response<|sep|><|end_of_msg|>&quot;[EOS]]"},
-        {THOUGHT("") RESPONSE("")
-             TOOLS(CALL("f", ARGUMENT("a", "string", "\1<|close|>argument\1<|sep|>\1<|open|>"))) END,
+        {THOUGHT("") RESPONSE("") TOOLS(CALL("f", ARGUMENT("a", "string", "\1<|close|>argument\1<|sep|>\1<|open|>")))
+             END,
          "calls 0 [] [] f {\"a\": \"<|close|>argument<|sep|><|open|>\"} 0"},
         {THOUGHT("") RESPONSE("") END "more" OPEN("tools"), "stopped 0 [] []"},
         {"t[EOS]u", "stopped 0 [t] []"},
@@ -90,26 +88,23 @@ static void ill_formed(void **state)
         /* calls that are not closed */
         {THOUGHT("") OPEN("tools") OPEN("call tool=\"f\"") OPEN("argument key=\"a\" type=\"number\"") "1" E,
          "calls 1 [] [] f {\"a\": 1} 1"},
-        {THOUGHT("") OPEN("tools") OPEN("call tool=\"f\"")
-             OPEN("argument key=\"a\" type=\"string\"") "x" OPEN(
-                 "argument key=\"b\" type=\"string\"") "y" OPEN("call tool=\"g\"") CLOSE("tools") "c" E,
+        {THOUGHT("") OPEN("tools") OPEN("call tool=\"f\"") OPEN("argument key=\"a\" type=\"string\"") "x" OPEN(
+             "argument key=\"b\" type=\"string\"") "y" OPEN("call tool=\"g\"") CLOSE("tools") "c" E,
          "calls 1 [] [c] f {\"a\": \"x\", \"b\": \"y\"} 1 g {} 1"},
-        {THOUGHT("") OPEN("tools") OPEN("call tool=\"f\"")
-             OPEN("argument key=\"a\" type=\"string\"") "x" RESPONSE("c"),
+        {THOUGHT("") OPEN("tools") OPEN("call tool=\"f\"") OPEN("argument key=\"a\" type=\"string\"") "x" RESPONSE("c"),
          "cut 1 [] [c] f {\"a\": \"x\"} 1"},
         /* attributes missing, in another order, ill-written */
         {THOUGHT("") TOOLS(OPEN("call") CLOSE("call")) E, "calls 1 [] []  {} 1"},
         {THOUGHT("") TOOLS(OPEN("call index=\"2\" x tool=\"f") CLOSE("call")) E, "calls 0 [] [] f {} 0"},
-        {THOUGHT("") TOOLS(OPEN(" call  tool=f tool=\"g\" tool=\"h\" ") CLOSE("call")) E,
-         "calls 0 [] [] g {} 0"},
+        {THOUGHT("") TOOLS(OPEN(" call  tool=f tool=\"g\" tool=\"h\" ") CLOSE("call")) E, "calls 0 [] [] g {} 0"},
         {THOUGHT("") TOOLS(CALL("f", OPEN("argument key=\"a\"") "1" CLOSE("argument"))) E,
          "calls 1 [] [] f {\"a\": \"1\"} 1"},
         {THOUGHT("") TOOLS(CALL("f", OPEN("argument type=\"number\" key=\"a\"") "1" CLOSE("argument"))) E,
          "calls 0 [] [] f {\"a\": 1} 0"},
         /* values that are not what they say */
         {THOUGHT("") TOOLS(CALL("f", ARGUMENT("a", "number", "one") ARGUMENT("b", "object", "{\"x\": ")
-                                         ARGUMENT("c", "number", "NaN") ARGUMENT("d", "array", "") ARGUMENT(
-                                             "e", "number", "true") ARGUMENT("f", "integer", "7"))) E,
+                                         ARGUMENT("c", "number", "NaN") ARGUMENT("d", "array", "")
+                                             ARGUMENT("e", "number", "true") ARGUMENT("f", "integer", "7"))) E,
          "calls 2 [] [] f {\"a\": \"one\", \"b\": \"{\\\"x\\\": \", \"c\": \"NaN\", \"d\": \"\", \"e\": "
          "true, "
          "\"f\": 7} 2"},
@@ -120,27 +115,22 @@ static void ill_formed(void **state)
          "calls 0 [] [] f {\"a\":1} 0"},
         {THOUGHT("") TOOLS(CALL("f", OPEN("json type=\"object\"") "{\"a\":" CLOSE("json"))) E,
          "calls 4 [] [] f {\"a\": 4"},
-        {THOUGHT("") TOOLS(CALL("f", OPEN("json type=\"object\"") "[1]" CLOSE("json"))) E,
-         "calls 4 [] [] f [1] 4"},
+        {THOUGHT("") TOOLS(CALL("f", OPEN("json type=\"object\"") "[1]" CLOSE("json"))) E, "calls 4 [] [] f [1] 4"},
         {THOUGHT("") TOOLS(CALL("f", OPEN("json type=\"object\"") CLOSE("json"))) E, "calls 4 [] [] f {} 4"},
         {THOUGHT("") TOOLS(CALL("f", OPEN("json") "{}" CLOSE("json") ARGUMENT("a", "number", "1"))) E,
          "calls 1 [] [] f {} 1"},
         {THOUGHT("") TOOLS(CALL("f", ARGUMENT("a", "number", "1") OPEN("json") "{}" CLOSE("json"))) E,
          "calls 1 [] [] f {\"a\": 1} 1"},
-        {THOUGHT("") TOOLS(CALL("f", OPEN("json") "{}" ARGUMENT("a", "number", "1"))) E,
-         "calls 1 [] [] f {} 1"},
-        {THOUGHT("") TOOLS(CALL("f", OPEN("json") "{\"a\": NaN}" CLOSE("json"))) E,
-         "calls 4 [] [] f {\"a\": NaN} 4"},
+        {THOUGHT("") TOOLS(CALL("f", OPEN("json") "{}" ARGUMENT("a", "number", "1"))) E, "calls 1 [] [] f {} 1"},
+        {THOUGHT("") TOOLS(CALL("f", OPEN("json") "{\"a\": NaN}" CLOSE("json"))) E, "calls 4 [] [] f {\"a\": NaN} 4"},
         /* text and tags that do not belong */
         {THOUGHT("") RESPONSE("a" OPEN("b") "c" CLOSE("b") "d") "e" END, "stopped 1 [] [acde]"},
         {THOUGHT("") TOOLS("\n" CALL("f", " \n" ARGUMENT("a", "number", " 1\n")) "\n") E,
          "calls 0 [] [] f {\"a\":  1\n} 0"},
         {THOUGHT("") TOOLS("a" CALL("f", "b") "c") E, "calls 1 [] [] f {} 1"},
-        {CLOSE("response") "t" CLOSE("tools") CLOSE("call") CLOSE("argument") CLOSE("json") S "u",
-         "cut 1 [tu] []"},
+        {CLOSE("response") "t" CLOSE("tools") CLOSE("call") CLOSE("argument") CLOSE("json") S "u", "cut 1 [tu] []"},
         {THOUGHT("") RESPONSE("c") END, "stopped 0 [] [c]"},
-        {THOUGHT("") "a" ARGUMENT("a", "string", "b") OPEN("json") "c" CLOSE("json") "d" E,
-         "stopped 1 [] [abcd]"},
+        {THOUGHT("") "a" ARGUMENT("a", "string", "b") OPEN("json") "c" CLOSE("json") "d" E, "stopped 1 [] [abcd]"},
         {THOUGHT("") "a[BOS]b[PAD]c" E, "stopped 1 [] [abc]"},
         {THOUGHT("") RESPONSE("c") OPEN("message role=\"user\"") RESPONSE("d") TOOLS(CALL("f", "")),
          "stopped 1 [] [c]"},
@@ -168,8 +158,7 @@ static void cut(void **state)
         {THOUGHT("t") TOOLS(CALL("f", "")) CLOSE("message"), "calls 0 [t] [] f {} 0"},
         {THOUGHT("t") TOOLS(CALL("f", "")), "cut 0 [t] [] f {} 0"},
         {THOUGHT("t") OPEN("tools") OPEN("call tool=\"f\""), "cut 16 [t] [] f  16"},
-        {THOUGHT("t") OPEN("tools") OPEN("call tool=\"f\"")
-             OPEN("argument key=\"a\" type=\"string\"") "rm /tmp",
+        {THOUGHT("t") OPEN("tools") OPEN("call tool=\"f\"") OPEN("argument key=\"a\" type=\"string\"") "rm /tmp",
          "cut 16 [t] [] f {\"a\": \"rm /tmp 16"},
         {THOUGHT("t") OPEN("tools") OPEN("call tool=\"f\"") OPEN("argument key=\"a\" type=\"number\"") "12",
          "cut 16 [t] [] f  16"},
@@ -219,8 +208,7 @@ static void k2(void **state)
         {"c" IM_END, "stopped 0 [] [c]"},
         {"c[EOS]", "stopped 0 [] [c]"},
         {"c\xc3", "cut 0 [] [c]"},
-        {"c" BEGIN NAME "functions.f:0" JSON "{\"a\": 1}" DONE NAME "functions.g.h:12" JSON
-         "{}" DONE FINISH IM_END,
+        {"c" BEGIN NAME "functions.f:0" JSON "{\"a\": 1}" DONE NAME "functions.g.h:12" JSON "{}" DONE FINISH IM_END,
          "calls 0 [] [c] f {\"a\": 1} 0 g.h {} 0"},
         {BEGIN NAME "f" JSON "{}" DONE FINISH "d" IM_END, "calls 0 [] [d] f {} 0"},
         {BEGIN "\n" NAME " functions.f:x:1 \n" JSON "{}" DONE FINISH, "cut 0 [] [] f:x {} 0"},
@@ -260,8 +248,7 @@ static void message(void **state)
         {THOUGHT("t\n") RESPONSE("c\"") END,
          "{\"role\": \"assistant\", \"content\": \"c\\\"\", \"reasoning_content\": \"t\\n\"}"},
         {E, "{\"role\": \"assistant\", \"content\": \"\"}"},
-        {THOUGHT("")
-             TOOLS(CALL("f", ARGUMENT("a", "string", "b")) CALL("g", OPEN("json") "[1]" CLOSE("json"))) END,
+        {THOUGHT("") TOOLS(CALL("f", ARGUMENT("a", "string", "b")) CALL("g", OPEN("json") "[1]" CLOSE("json"))) END,
          "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"x0\", \"type\": "
          "\"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"b\\\"}\"}}, "
          "{\"id\": "

@@ -87,8 +87,9 @@ static void check_distribution(const struct sampling *sampling, const float *log
         }
     }
     if (statistic > freedom + 6 * sqrt(2.0 * freedom))
-        fail_msg("temperature %g, top-k %u, top-p %g, min-p %g: chi-square %g with %u cells", (double)sampling->temperature,
-                 sampling->top_k, (double)sampling->top_p, (double)sampling->min_p, statistic, freedom);
+        fail_msg("temperature %g, top-k %u, top-p %g, min-p %g: chi-square %g with %u cells",
+                 (double)sampling->temperature, sampling->top_k, (double)sampling->top_p, (double)sampling->min_p,
+                 statistic, freedom);
     sampler_fini(&sampler);
     sampler_fini(&sampler);
 }
@@ -96,13 +97,17 @@ static void check_distribution(const struct sampling *sampling, const float *log
 static void cuts_and_frequencies(void **state)
 {
     (void)state;
-    static const float temperatures[] = {0.3f, 1.0f, 2.5f}, top_ps[] = {1.0f, 0.9f, 0.5f, 0.05f}, min_ps[] = {0, 0.1f, 1};
+    static const float temperatures[] = {0.3f, 1.0f, 2.5f}, top_ps[] = {1.0f, 0.9f, 0.5f, 0.05f},
+                       min_ps[] = {0, 0.1f, 1};
     static const uint32_t top_ks[] = {0, 1, 3, 1000};
     struct rng rng = {77};
     float logits[TOKENS_MAX];
     for (int i = 0; i < 3 * 4 * 3 * 4; i++) {
-        struct sampling s = {.temperature = temperatures[i % 3], .top_p = top_ps[i / 3 % 4], .min_p = min_ps[i / 12 % 3],
-                             .top_k = top_ks[i / 36], .seed = (uint64_t)i};
+        struct sampling s = {.temperature = temperatures[i % 3],
+                             .top_p = top_ps[i / 3 % 4],
+                             .min_p = min_ps[i / 12 % 3],
+                             .top_k = top_ks[i / 36],
+                             .seed = (uint64_t)i};
         uint32_t n = (uint32_t)rng_below(&rng, TOKENS_MAX) + 1;
         for (uint32_t t = 0; t < n; t++)
             logits[t] = (float)(rng_uniform(&rng) * 6 - 3 + (i % 5 == 0 ? 1e4 : 0));
@@ -151,9 +156,13 @@ static void greedy(void **state)
 static void not_numbers(void **state)
 {
     (void)state;
-    static const float cases[][4] = {{NAN, 1, NAN, 0},  {INFINITY, 1, 2, 3},        {1, INFINITY, INFINITY, NAN},
-                                     {NAN, NAN, NAN, NAN}, {-INFINITY, -INFINITY, 3, -INFINITY},
-                                     {NAN, -INFINITY, NAN, -INFINITY}, {3e38f, -3e38f, -3e38f, NAN}};
+    static const float cases[][4] = {{NAN, 1, NAN, 0},
+                                     {INFINITY, 1, 2, 3},
+                                     {1, INFINITY, INFINITY, NAN},
+                                     {NAN, NAN, NAN, NAN},
+                                     {-INFINITY, -INFINITY, 3, -INFINITY},
+                                     {NAN, -INFINITY, NAN, -INFINITY},
+                                     {3e38f, -3e38f, -3e38f, NAN}};
     static const int32_t best[] = {1, 0, 1, 0, 2, 1, 0};
     for (int i = 0; i < 7; i++)
         for (int k = 0; k < 8; k++) {
@@ -203,10 +212,14 @@ static void bad_parameters_are_refused(void **state)
         struct sampling sampling;
         const char *word;
     } bad[] = {
-        {{.temperature = -0.1f, .top_p = 1}, "temperature"}, {{.temperature = NAN, .top_p = 1}, "temperature"},
-        {{.temperature = INFINITY, .top_p = 1}, "temperature"}, {{.temperature = 1, .top_p = 0}, "top-p"},
-        {{.temperature = 1, .top_p = 1.1f}, "top-p"}, {{.temperature = 1, .top_p = NAN}, "top-p"},
-        {{.temperature = 1, .top_p = 1, .min_p = -0.1f}, "min-p"}, {{.temperature = 1, .top_p = 1, .min_p = 1.5f}, "min-p"},
+        {{.temperature = -0.1f, .top_p = 1}, "temperature"},
+        {{.temperature = NAN, .top_p = 1}, "temperature"},
+        {{.temperature = INFINITY, .top_p = 1}, "temperature"},
+        {{.temperature = 1, .top_p = 0}, "top-p"},
+        {{.temperature = 1, .top_p = 1.1f}, "top-p"},
+        {{.temperature = 1, .top_p = NAN}, "top-p"},
+        {{.temperature = 1, .top_p = 1, .min_p = -0.1f}, "min-p"},
+        {{.temperature = 1, .top_p = 1, .min_p = 1.5f}, "min-p"},
         {{.temperature = 1, .top_p = 1, .min_p = NAN}, "min-p"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -237,8 +250,16 @@ static enum status load(struct sampling *sampling, const char *text)
 static void generation_configs(void **state)
 {
     (void)state;
-    static const char *const malformed[] = {"", "{", "[1]", "3", "{\"temperature\": \"hot\"}", "{\"top_p\": []}",
-                                            "{\"top_k\": true}", "{\"top_k\": -1}", "{\"top_k\": 1e30}", "\xff\xfe"};
+    static const char *const malformed[] = {"",
+                                            "{",
+                                            "[1]",
+                                            "3",
+                                            "{\"temperature\": \"hot\"}",
+                                            "{\"top_p\": []}",
+                                            "{\"top_k\": true}",
+                                            "{\"top_k\": -1}",
+                                            "{\"top_k\": 1e30}",
+                                            "\xff\xfe"};
     struct sampling s;
     assert_int_equal(load(&s, NULL), STATUS_OK);
     assert_true(s.temperature == 1.0f && s.top_p == 1.0f && s.top_k == 0 && s.min_p == 0.0f && s.seed == 0);
@@ -264,9 +285,12 @@ static void generation_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_and_frequencies), cmocka_unit_test(ties_go_to_the_lowest),
-        cmocka_unit_test(greedy),               cmocka_unit_test(not_numbers),
-        cmocka_unit_test(seeds_repeat),         cmocka_unit_test(bad_parameters_are_refused),
+        cmocka_unit_test(cuts_and_frequencies),
+        cmocka_unit_test(ties_go_to_the_lowest),
+        cmocka_unit_test(greedy),
+        cmocka_unit_test(not_numbers),
+        cmocka_unit_test(seeds_repeat),
+        cmocka_unit_test(bad_parameters_are_refused),
         cmocka_unit_test(generation_configs),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);

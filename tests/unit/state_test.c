@@ -62,8 +62,15 @@ enum { CONTEXT = 300 };
 static void make_layout(void)
 {
     slot = (struct mla_slot){.index_dim = 8};
-    layout = (struct state_layout){.latent_dtype = DTYPE_F32, .index_dtype = DTYPE_F32, .latent_width = 12, .n_mla = 1,
-                                   .mla = &slot, .n_kda = 2, .kda_heads = 2, .kda_head_dim = 5, .conv_taps = 3};
+    layout = (struct state_layout){.latent_dtype = DTYPE_F32,
+                                   .index_dtype = DTYPE_F32,
+                                   .latent_width = 12,
+                                   .n_mla = 1,
+                                   .mla = &slot,
+                                   .n_kda = 2,
+                                   .kda_heads = 2,
+                                   .kda_head_dim = 5,
+                                   .conv_taps = 3};
     layout_complete(&layout);
 }
 
@@ -72,7 +79,8 @@ static void open_sequence(struct sequence *sequence, struct pages *pages)
     must(sequence_init(sequence, &layout, pages, CONTEXT, &err));
 }
 
-/* As a step does: makes room, writes what each new position keeps, goes on. The value of a position is `tag` + position. */
+/* As a step does: makes room, writes what each new position keeps, goes on. The value of a position is `tag` +
+ * position. */
 static void append(struct sequence *s, uint32_t n, uint32_t tag)
 {
     must(sequence_reserve(s, n, &err));
@@ -129,7 +137,8 @@ static void copies_part_ways(void **state)
             assert_int_equal(pages.n_free, pages.n_pages - (n + PAGE_TOKENS - 1) / PAGE_TOKENS);
             assert_holds(&copy, 0, n, 1000);
             assert_int_equal(copy.length, n);
-            assert_memory_equal(copy.kda, original.kda, layout_recurrent_bytes(&layout) - layout.n_kda * layout.conv_floats * 4);
+            assert_memory_equal(copy.kda, original.kda,
+                                layout_recurrent_bytes(&layout) - layout.n_kda * layout.conv_floats * 4);
             append(copy_first ? &copy : &original, 80, copy_first ? 3000 : 2000);
             append(copy_first ? &original : &copy, 80, copy_first ? 2000 : 3000);
             assert_holds(&original, 0, n, 1000);

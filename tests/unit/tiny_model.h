@@ -1,5 +1,5 @@
-/* Tiny models of each architecture, tensor by tensor, for the tests of the binding. build() fills `writer` and `config`;
- * every value is known from its tensor's place in the list (value_of). */
+/* Tiny models of each architecture, tensor by tensor, for the tests of the binding. build() fills `writer` and
+ * `config`; every value is known from its tensor's place in the list (value_of). */
 #ifndef DAY0_TESTS_UNIT_TINY_MODEL_H
 #define DAY0_TESTS_UNIT_TINY_MODEL_H
 
@@ -78,8 +78,7 @@ static uint16_t half_bits(float value) /* of the values used here, all normal or
 {
     uint32_t bits = f32_bits(value);
     return (uint16_t)(value == 0 ? 0
-                                 : (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) |
-                                       (bits >> 13 & 0x3ff));
+                                 : (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) | (bits >> 13 & 0x3ff));
 }
 
 /* Value i of tensor `seed`: a multiple of 1/8 below 1, exact in every type. */
@@ -104,8 +103,8 @@ static void fill(struct writer_tensor *tensor, uint32_t seed)
         tensor->data[i] %= E8M0_NAN;
 }
 
-static void add(const struct style *style, const char *dtype, uint32_t rank, uint64_t a, uint64_t b,
-                uint64_t c, const char *format, ...)
+static void add(const struct style *style, const char *dtype, uint32_t rank, uint64_t a, uint64_t b, uint64_t c,
+                const char *format, ...)
 {
     char tail[120], name[200];
     va_list args;
@@ -210,10 +209,8 @@ static void add_moe(const struct style *style, uint32_t layer)
 
 static void add_depth_query(const struct style *style, const char *name)
 {
-    add(style, style->matrix, 2, 1, HIDDEN, 0, "%s%s", name,
-        style->dotted_queries ? ".proj_weight" : "_proj.weight");
-    add(style, style->vector, 1, HIDDEN, 0, 0, "%s%s", name,
-        style->dotted_queries ? ".norm_weight" : "_norm.weight");
+    add(style, style->matrix, 2, 1, HIDDEN, 0, "%s%s", name, style->dotted_queries ? ".proj_weight" : "_proj.weight");
+    add(style, style->vector, 1, HIDDEN, 0, 0, "%s%s", name, style->dotted_queries ? ".norm_weight" : "_norm.weight");
 }
 
 static void build(const struct config *wanted, const struct style *style)

@@ -92,8 +92,7 @@ static void ranks_are_checked(void **state)
     assert_line_refused(300, "==== 299", "want base64");
     assert_line_refused(300, " 299", "want base64");
     assert_line_refused(300, "AAAA 298", "rank 298 is there twice");
-    assert_line_refused(300, "AAAA 1984",
-                        "rank 1984, but the 1984 lines must hold the ranks 0 to 1983 without gaps");
+    assert_line_refused(300, "AAAA 1984", "rank 1984, but the 1984 lines must hold the ranks 0 to 1983 without gaps");
     assert_line_refused(300, "QQ== 299", "the ranks 65 and 299 are the same token");
     assert_line_refused(66, "AAAAAA== 65", "every single byte must be a token, byte 0x41 is not");
 }
@@ -156,8 +155,7 @@ static void unnamed_ids_are_reserved(void **state)
     struct tokenizer *tokenizer;
     size_t bytes;
     must(tokenizer_open_contents(&tokenizer, good_model(),
-                                 span("{\"added_tokens_decoder\": {\"2239\": {\"content\": \"[PAD]\"}}}"),
-                                 &err));
+                                 span("{\"added_tokens_decoder\": {\"2239\": {\"content\": \"[PAD]\"}}}"), &err));
     assert_int_equal(tokenizer_vocab_size(tokenizer), 1984 + 256);
     assert_string_equal(tokenizer_bytes(tokenizer, 2000, &bytes), "<|reserved_token_2000|>");
     assert_int_equal(tokenizer_special(tokenizer, "<|reserved_token_2000|>"), 2000);

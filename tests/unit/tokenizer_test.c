@@ -190,8 +190,7 @@ static void bytes_of_ids(void **state)
     int32_t end = tokenizer_vocab_size(tokenizer);
     assert_null(tokenizer_bytes(tokenizer, -1, &bytes));
     assert_null(tokenizer_bytes(tokenizer, end, &bytes));
-    assert_string_equal(tokenizer_bytes(tokenizer, tokenizer_special(tokenizer, "<|open|>"), &bytes),
-                        "<|open|>");
+    assert_string_equal(tokenizer_bytes(tokenizer, tokenizer_special(tokenizer, "<|open|>"), &bytes), "<|open|>");
     assert_int_equal(bytes, 8);
     assert_int_equal(tokenizer_decode(tokenizer, &end, 1, &out, &err), STATUS_ARGUMENT);
     assert_non_null(strstr(err.text, "vocabulary"));
