@@ -169,7 +169,8 @@ typedef struct day0_sampling {
     uint32_t top_k;    /* 0: all */
     float top_p;       /* 1: all */
     float min_p;       /* 0: all */
-    float repetition_penalty; /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
+    float
+        repetition_penalty;  /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
     float presence_penalty;  /* subtracted from tokens already generated; 0: none */
     float frequency_penalty; /* subtracted once for each time a token was generated; 0: none */
     uint64_t seed;           /* the same seed, text and settings give the same tokens */

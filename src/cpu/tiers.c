@@ -14,8 +14,7 @@ static const struct {
     [TIER_REF] = {"ref", 1u << TIER_REF},
     [TIER_AVX2] = {"avx2", 1u << TIER_REF | 1u << TIER_AVX2},
     [TIER_AVX512] = {"avx512", 1u << TIER_REF | 1u << TIER_AVX2 | 1u << TIER_AVX512},
-    [TIER_AVX512FP16] = {"avx512fp16",
-                         1u << TIER_REF | 1u << TIER_AVX2 | 1u << TIER_AVX512 | 1u << TIER_AVX512FP16},
+    [TIER_AVX512FP16] = {"avx512fp16", 1u << TIER_REF | 1u << TIER_AVX2 | 1u << TIER_AVX512 | 1u << TIER_AVX512FP16},
     [TIER_NEON] = {"neon", 1u << TIER_REF | 1u << TIER_NEON},
 };
 

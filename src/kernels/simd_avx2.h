@@ -354,12 +354,12 @@ INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
         _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     mxfp4_turn_eight(low, rows, at);
     mxfp4_turn_eight(high, rows + 8, at);
-    UNROLL for (int k = 0; k < 4; k++) {
+    UNROLL for (int k = 0; k < 4; k++)
+    {
         w[2 * k] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(low[k], nibble)),
                           _mm256_shuffle_epi8(values, _mm256_and_si256(high[k], nibble))};
-        w[2 * k + 1] = (v16i){
-            _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(low[k], 4), nibble)),
-            _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(high[k], 4), nibble))};
+        w[2 * k + 1] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(low[k], 4), nibble)),
+                              _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(high[k], 4), nibble))};
     }
 }
 
@@ -367,9 +367,11 @@ INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
 INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
 {
     __m256i one = _mm256_set1_epi16(1);
-    UNROLL for (int k = 0; k < 8; k += 4) {
+    UNROLL for (int k = 0; k < 8; k += 4)
+    {
         __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-        UNROLL for (int i = k; i < k + 4; i++) {
+        UNROLL for (int i = k; i < k + 4; i++)
+        {
             int32_t four;
             memcpy(&four, x + 4 * i, sizeof four);
             __m256i input = _mm256_set1_epi32(four);

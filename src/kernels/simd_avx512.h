@@ -354,7 +354,8 @@ INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
                         _mm512_unpacklo_epi64(ab_high, cd_high), _mm512_unpackhi_epi64(ab_high, cd_high)};
     __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     __m512i nibble = _mm512_set1_epi8(15);
-    UNROLL for (int k = 0; k < 4; k++) {
+    UNROLL for (int k = 0; k < 4; k++)
+    {
         w[2 * k] = _mm512_shuffle_epi8(values, _mm512_and_si512(codes[k], nibble));
         w[2 * k + 1] = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(codes[k], 4), nibble));
     }
@@ -371,8 +372,7 @@ INLINE __m512i v64_broadcast(const int8_t *p)
 #if defined(__AVX512VNNI__)
 INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
 {
-    UNROLL for (int k = 0; k < 8; k++)
-        sum = _mm512_dpbusd_epi32(sum, w[k], v64_broadcast(x + 4 * k));
+    UNROLL for (int k = 0; k < 8; k++) sum = _mm512_dpbusd_epi32(sum, w[k], v64_broadcast(x + 4 * k));
     return sum;
 }
 #else
@@ -380,10 +380,11 @@ INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
 INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
 {
     __m512i one = _mm512_set1_epi16(1);
-    UNROLL for (int k = 0; k < 8; k += 4) {
+    UNROLL for (int k = 0; k < 8; k += 4)
+    {
         __m512i pairs = _mm512_maddubs_epi16(w[k], v64_broadcast(x + 4 * k));
-        UNROLL for (int i = k + 1; i < k + 4; i++)
-            pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(w[i], v64_broadcast(x + 4 * i)));
+        UNROLL for (int i = k + 1; i < k + 4; i++) pairs =
+            _mm512_add_epi16(pairs, _mm512_maddubs_epi16(w[i], v64_broadcast(x + 4 * i)));
         sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, one));
     }
     return sum;

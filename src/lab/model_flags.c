@@ -63,15 +63,19 @@ static enum status choose(const char *name, const char *value, const char *const
     char list[64] = "";
     size_t used = 0;
     for (int i = 0; i < n && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ",
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i == n - 1 ? " or "
+                                              : ", ",
                                  words[i]);
     return error_set(err, STATUS_ARGUMENT, "--%s takes %s, not '%s'", name, list, value);
 }
 
 enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
 {
-    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
-                             *const rules[] = {"floor", "ceil"}, *const execs[] = {"graph", "eager"};
+    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
+                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
+                             *const execs[] = {"graph", "eager"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     struct model_options *o = &flags->options;
     int chosen = 0;

@@ -91,7 +91,8 @@ void op_linear(struct plan *plan, const char *label, const char *stream, struct 
         total += parts[p].w.rows;
     a->tile_outputs = linear_tile_outputs(total, n_threads);
     for (uint32_t p = 0; p < n_parts; p++) {
-        CHECK(parts[p].y_column + parts[p].w.rows <= parts[p].y.stride && parts[p].w.columns <= x->forms[FORM_F32].stride);
+        CHECK(parts[p].y_column + parts[p].w.rows <= parts[p].y.stride &&
+              parts[p].w.columns <= x->forms[FORM_F32].stride);
         a->parts[p] = parts[p];
         a->parts[p].first_tile = a->n_tiles;
         if (!parts[p].exact) {
@@ -103,7 +104,8 @@ void op_linear(struct plan *plan, const char *label, const char *stream, struct 
         writes |= buffer_bit(parts[p].y);
     }
     a->x = *x;
-    plan_add(plan, (struct plan_node){.label = label, .stream = stream, .run = run_linear, .tiles = tiles_linear, .args = a},
+    plan_add(plan,
+             (struct plan_node){.label = label, .stream = stream, .run = run_linear, .tiles = tiles_linear, .args = a},
              reads, writes);
 }
 
@@ -136,9 +138,10 @@ void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsig
 {
     struct logits_args *a = plan_args(plan, sizeof *a);
     *a = (struct logits_args){x, *w, linear_tile_outputs(w->rows, n_threads)};
-    plan_add(plan,
-             (struct plan_node){.label = "logits", .stream = "main", .run = run_logits, .tiles = tiles_logits, .args = a},
-             buffer_bit(x), 0);
+    plan_add(
+        plan,
+        (struct plan_node){.label = "logits", .stream = "main", .run = run_logits, .tiles = tiles_logits, .args = a},
+        buffer_bit(x), 0);
 }
 
 static void run_ffn_inner(const struct plan_context *context, const void *args, uint32_t tile)
@@ -181,8 +184,8 @@ void op_ffn_inner(struct plan *plan, const char *label, const char *stream, stru
     op_narrow(plan, stream, x, up);
     *a = (struct ffn_args){*x, hidden, *gate, *up, activation, linear_tile_outputs(gate->rows, n_threads)};
     plan_scratch(plan, 2 * LINEAR_ROWS * TILE_OUTPUTS_MAX * sizeof(float));
-    plan_add(plan,
-             (struct plan_node){
-                 .label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
-             buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]), buffer_bit(hidden));
+    plan_add(
+        plan,
+        (struct plan_node){.label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
+        buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]), buffer_bit(hidden));
 }

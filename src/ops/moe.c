@@ -171,10 +171,10 @@ void op_moe_route(struct plan *plan, const struct moe_op *op)
              (struct plan_node){
                  .label = "moe.route", .stream = "router", .run = run_route, .tiles = step_tiles_rows, .args = a},
              0, buffer_bit(op->logits) | buffer_bit(op->chosen) | buffer_bit(op->weights));
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "moe.group", .stream = "router", .run = run_group, .tiles = tiles_one, .args = a},
-             buffer_bit(op->chosen), buffer_bit(op->groups));
+    plan_add(
+        plan,
+        (struct plan_node){.label = "moe.group", .stream = "router", .run = run_group, .tiles = tiles_one, .args = a},
+        buffer_bit(op->chosen), buffer_bit(op->groups));
 }
 
 static uint32_t blocks_of(uint32_t outputs, uint32_t tile_outputs)
@@ -288,10 +288,10 @@ void op_moe_experts(struct plan *plan, const struct moe_op *op, unsigned n_threa
         reads_down |= forms_read(op->hidden, &op->experts[e].down);
     }
     down->x = *op->hidden;
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "moe.down", .stream = "main", .run = run_down, .tiles = tiles_down, .args = down},
-             reads_down, buffer_bit(op->expert_out));
+    plan_add(
+        plan,
+        (struct plan_node){.label = "moe.down", .stream = "main", .run = run_down, .tiles = tiles_down, .args = down},
+        reads_down, buffer_bit(op->expert_out));
 }
 
 static void run_combine(const struct plan_context *context, const void *args, uint32_t row)

@@ -58,7 +58,8 @@ void op_narrow(struct plan *plan, const char *stream, struct inputs *inputs, con
     enum form form = inputs_form(inputs, w);
     struct buffer from = inputs->forms[FORM_F32];
     uint32_t writer = plan_writer(plan, from);
-    if (form == FORM_F32 || (inputs->has[form] && inputs->writers[form] == writer && inputs->columns[form] == w->columns))
+    if (form == FORM_F32 ||
+        (inputs->has[form] && inputs->writers[form] == writer && inputs->columns[form] == w->columns))
         return;
     CHECK(w->columns <= from.stride);
     if (!inputs->has[form])
@@ -68,8 +69,8 @@ void op_narrow(struct plan *plan, const char *stream, struct inputs *inputs, con
     inputs->columns[form] = w->columns;
     struct narrow_args *a = plan_args(plan, sizeof *a);
     *a = (struct narrow_args){from, inputs->forms[form], w->columns, inputs->per_row, form};
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "narrow", .stream = stream, .run = run_narrow, .tiles = step_tiles_rows, .args = a},
-             buffer_bit(from), buffer_bit(a->to));
+    plan_add(
+        plan,
+        (struct plan_node){.label = "narrow", .stream = stream, .run = run_narrow, .tiles = step_tiles_rows, .args = a},
+        buffer_bit(from), buffer_bit(a->to));
 }

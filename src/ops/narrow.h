@@ -25,11 +25,11 @@ const char *act_tier(enum act act);
 /* What linear layers read: a buffer, and its narrowed forms as far as its readers want them. */
 struct inputs {
     enum act act;
-    uint32_t rows, per_row;            /* rows of the buffer: per_row for each row of the step */
-    struct buffer forms[FORM_COUNT];   /* FORM_F32 is the buffer itself; the others are made when first wanted */
+    uint32_t rows, per_row;          /* rows of the buffer: per_row for each row of the step */
+    struct buffer forms[FORM_COUNT]; /* FORM_F32 is the buffer itself; the others are made when first wanted */
     bool has[FORM_COUNT];
-    uint32_t writers[FORM_COUNT];      /* the node whose output each form was made of */
-    uint32_t columns[FORM_COUNT];      /* and how much of its rows */
+    uint32_t writers[FORM_COUNT]; /* the node whose output each form was made of */
+    uint32_t columns[FORM_COUNT]; /* and how much of its rows */
 };
 
 struct inputs inputs_of(enum act act, struct buffer buffer, uint32_t rows, uint32_t per_row);

@@ -39,7 +39,9 @@ static inline size_t narrow_padded(size_t n)
 /* Bytes of a row of n values. */
 static inline size_t narrow_bytes(enum form form, size_t n)
 {
-    return form == FORM_INT8 ? n / NARROW_GROUP * sizeof(struct narrow_group) : form == FORM_F16 ? 2 * narrow_padded(n) + 4 : 4 * n;
+    return form == FORM_INT8  ? n / NARROW_GROUP * sizeof(struct narrow_group)
+           : form == FORM_F16 ? 2 * narrow_padded(n) + 4
+                              : 4 * n;
 }
 
 /* The distance at which rows should lie: whole cache lines, an odd number of them, so that a column of many rows is spread

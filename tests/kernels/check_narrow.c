@@ -14,11 +14,13 @@ struct shape {
 
 /* Around tiles, panels and blocks: tokens 4, 8, 64; rows 6, 8, 12, 16; columns 32, 512. */
 static const struct shape shapes_f16[] = {
-    {1, 1, 1},   {9, 31, 2},  {8, 32, 1},    {17, 33, 1},  {6, 512, 4},  {7, 513, 3},  {5, 0, 2},  {0, 32, 2},  {4, 8, 0},
-    {13, 511, 5}, {6, 1024, 6}, {8, 2079, 1}, {12, 128, 63}, {25, 544, 64}, {14, 600, 67}, {2, 48, 131}, {11, 576, 9}, {24, 96, 12},
+    {1, 1, 1},     {9, 31, 2},    {8, 32, 1},    {17, 33, 1},  {6, 512, 4},  {7, 513, 3},
+    {5, 0, 2},     {0, 32, 2},    {4, 8, 0},     {13, 511, 5}, {6, 1024, 6}, {8, 2079, 1},
+    {12, 128, 63}, {25, 544, 64}, {14, 600, 67}, {2, 48, 131}, {11, 576, 9}, {24, 96, 12},
 };
 static const struct shape shapes_int8[] = {
-    {1, 32, 1}, {17, 64, 1}, {7, 96, 3}, {16, 512, 4}, {15, 544, 6}, {33, 1056, 1}, {5, 128, 67}, {3, 0, 2}, {0, 32, 2}, {4, 32, 0}, {32, 64, 64}, {18, 576, 131},
+    {1, 32, 1},   {17, 64, 1}, {7, 96, 3}, {16, 512, 4}, {15, 544, 6}, {33, 1056, 1},
+    {5, 128, 67}, {3, 0, 2},   {0, 32, 2}, {4, 32, 0},   {32, 64, 64}, {18, 576, 131},
 };
 static const struct shape shapes_bench[] = {{32768, 8192, 1}, {2048, 2048, 1}, {2048, 2048, 8}, {2048, 2048, 64}};
 
@@ -109,7 +111,8 @@ static void fill_weights(struct check *c, struct matrix *w, enum form form, cons
     for (uint32_t row = 0; row < shape->rows && !c->bench; row++) {
         size_t at = (size_t)row * shape->columns, kind = rng_below(&c->rng, 6);
         for (size_t i = 0; i < shape->columns && kind < 2; i++) /* small weights, around the least half */
-            data[at + i] = bf16_from_f32(ldexpf(f32_from_bf16(data[at + i]), -(int)(kind ? 10 : rng_below(&c->rng, 30))));
+            data[at + i] =
+                bf16_from_f32(ldexpf(f32_from_bf16(data[at + i]), -(int)(kind ? 10 : rng_below(&c->rng, 30))));
         static const uint16_t edges[] = {0x40ff, 0x4100, 0xc0ff, 0xc180, 0x3280, 0x327f, 0x3281, 0x0001};
         if (shape->columns && kind >= 4) /* one at the edges: just below 8 and 8, 2^-26 and around it */
             data[at + rng_below(&c->rng, shape->columns)] = edges[rng_below(&c->rng, COUNT(edges))];
@@ -145,9 +148,10 @@ static void compare(struct check *c, enum form form, const struct matrix *w, con
             }
             size_t at = (size_t)(batch->y[t] + o - batch->first_y);
             /* Halves: 17 roundings, or 2^-25 in units of 2^-12 of the scale; weights below 2^-26. */
-            double tolerance = form == FORM_INT8 ? ((double)w->columns / 32 + 3) * EPS * magnitude
-                                                 : 17 * 0x1p-11 * magnitude + 0x1p-26 * inputs +
-                                                       17 * 0x1p-25 * w->columns * (double)narrow_scale(batch->x[t], w->columns);
+            double tolerance = form == FORM_INT8
+                                   ? ((double)w->columns / 32 + 3) * EPS * magnitude
+                                   : 17 * 0x1p-11 * magnitude + 0x1p-26 * inputs +
+                                         17 * 0x1p-25 * w->columns * (double)narrow_scale(batch->x[t], w->columns);
             if (!near(c, "y", at, reference(c, batch->first_y)[at], want, tolerance + TINY))
                 return;
         }
@@ -190,7 +194,8 @@ static void check_products(struct check *c, enum form form, const struct shape *
         fill_weights(c, &w, form, &list[s]);
         make_batch(c, &batch, form, &list[s]);
         double w_bytes = (double)w.rows * (double)matrix_row_bytes(&w);
-        work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes, 2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
+        work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes,
+             2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))

@@ -142,10 +142,11 @@ static struct figures check(enum dtype cache, const char *name, enum act act, do
     options.act = act;
     struct figures f = measure(&options, &all, golden, first.n);
     double want = golden_nll(name, name, all.n), want_short = golden_nll(name, name, first.n);
-    print_message("caches %s, --act %s: KL mean %.3g, worst %.3g; relative RMS %.3g; other best token %u of %u; NLL %.6f, "
-                  "specification %.6f; first %u: %.6f, %.6f\n",
-                  name, act_name(act), f.kl, f.worst_kl, f.rms, f.n_other_best, first.n, f.nll, want, first.n, f.nll_short,
-                  want_short);
+    print_message(
+        "caches %s, --act %s: KL mean %.3g, worst %.3g; relative RMS %.3g; other best token %u of %u; NLL %.6f, "
+        "specification %.6f; first %u: %.6f, %.6f\n",
+        name, act_name(act), f.kl, f.worst_kl, f.rms, f.n_other_best, first.n, f.nll, want, first.n, f.nll_short,
+        want_short);
     assert_true(f.kl <= kl_max);
     assert_true(fabs(f.nll / want - 1) <= 1e-3);
     assert_true(fabs(f.nll_short / want_short - 1) <= 1e-3);

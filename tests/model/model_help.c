@@ -23,7 +23,8 @@ static char *read_or_fail(const char *directory, const char *name, size_t *bytes
 {
     char path[PATH_BYTES_MAX], *data;
     struct error err;
-    if (file_join(path, directory, name, &err) != STATUS_OK || file_read(path, 1 << 28, &data, bytes, &err) != STATUS_OK)
+    if (file_join(path, directory, name, &err) != STATUS_OK ||
+        file_read(path, 1 << 28, &data, bytes, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return data;
 }
