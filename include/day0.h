@@ -67,6 +67,7 @@ typedef struct day0_options {
     uint32_t piece_tokens;      /* of a prompt in one step: what a generating session waits for at most; default 256 */
     uint32_t threads;           /* 0: one a core */
     const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
+    const char *act;            /* how activations meet weights: "exact" (NULL), "int8" or "f16", docs/KERNELS.md */
     const char *exec;           /* "graph" (NULL) or "eager" */
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
@@ -168,7 +169,8 @@ typedef struct day0_sampling {
     uint32_t top_k;    /* 0: all */
     float top_p;       /* 1: all */
     float min_p;       /* 0: all */
-    float repetition_penalty; /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
+    float
+        repetition_penalty;  /* positive logits of tokens in the text are divided by it, negative multiplied; 1: none */
     float presence_penalty;  /* subtracted from tokens already generated; 0: none */
     float frequency_penalty; /* subtracted once for each time a token was generated; 0: none */
     uint64_t seed;           /* the same seed, text and settings give the same tokens */

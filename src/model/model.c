@@ -114,10 +114,20 @@ uint64_t model_pages(const struct model *model, uint32_t context, uint32_t seque
     return model->layout.n_mla ? (uint64_t)sequences * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1) : 0;
 }
 
+static enum status check_act(enum act act, unsigned tiers, struct error *err)
+{
+    unsigned needed;
+    if (tiers_parse(act_tier(act), &needed, NULL) == STATUS_OK && (needed & ~tiers) == 0)
+        return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED, "--act %s needs the instruction tier %s, this run has %s; use --act exact%s",
+                     act_name(act), act_tier(act), tiers_name(tiers), act == ACT_F16 ? " or int8" : "");
+}
+
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
 {
     unsigned tiers;
     TRY(tiers_parse(model->options.cpu, &tiers, err));
+    TRY(check_act(model->options.act, tiers, err));
     kernels_select(&model->kernels, tiers);
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));

@@ -8,6 +8,7 @@
 #include "model/budget.h"
 #include "model/config.h"
 #include "model/params.h"
+#include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
 
@@ -23,6 +24,7 @@ struct model_options {
     const char *cpu;           /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads;        /* 0: one a core */
     enum exec_mode exec;
+    enum act act;              /* --act: how activations meet weights */
     enum dtype latent_dtype;   /* --kv: F32 or BF16 */
     enum dtype index_dtype;    /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;   /* --li-scale */

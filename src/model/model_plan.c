@@ -8,7 +8,7 @@
 #include "ops/moe.h"
 
 enum {
-    NODES_PER_LAYER_MAX = 20,
+    NODES_PER_LAYER_MAX = 32,
     ARGS_BYTES_PER_LAYER = 32768,
     SCAN_TILES = 8, /* an index scan of few rows is cut into about this many tiles */
 };
@@ -24,6 +24,8 @@ struct buffers {
     struct buffer inner, inner2;          /* dense or shared FFN; routed experts */
     struct buffer router, chosen, weights, groups, latent, expert_out, routed;
     uint32_t cache, state; /* resources outside of the workspace */
+    /* The buffers that linear layers read, with the forms that the policy asks for. */
+    struct inputs in_x, in_a, in_f_a, in_g_a, in_q_a, in_inner, in_inner2, in_latent, in_routed;
 };
 
 struct builder {
@@ -123,6 +125,22 @@ static void make_ffn_buffers(struct builder *b)
     s->routed = plan_buffer(plan, rows, width);
 }
 
+static void make_inputs(struct builder *b)
+{
+    struct buffers *s = &b->buffers;
+    enum act act = b->model->options.act;
+    uint32_t rows = b->rows, slots = b->config->n_experts_per_token;
+    s->in_x = inputs_of(act, s->x, rows, 1);
+    s->in_a = inputs_of(act, s->a, rows, 1);
+    s->in_f_a = inputs_of(act, s->f_a, rows, 1);
+    s->in_g_a = inputs_of(act, s->g_a, rows, 1);
+    s->in_q_a = inputs_of(act, s->q_a, rows, 1);
+    s->in_inner = inputs_of(act, s->inner, rows, 1);
+    s->in_inner2 = inputs_of(act, s->inner2, rows * slots, slots);
+    s->in_latent = inputs_of(act, s->latent, rows, 1);
+    s->in_routed = inputs_of(act, s->routed, rows, 1);
+}
+
 static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordinal)
 {
     const struct config *c = b->config;
@@ -132,10 +150,10 @@ static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordi
                                                {.w = p->b_proj, .y = s->b}};
     in[5] = c->full_rank_gate ? (struct linear_part){.w = p->g_proj, .y = s->g}
                               : (struct linear_part){.w = p->g_a_proj, .y = s->g_a};
-    op_linear(b->plan, "kda.in", "main", s->x, in, 6, b->n_threads);
-    op_linear(b->plan, "kda.f_b", "main", s->f_a, &(struct linear_part){.w = p->f_b_proj, .y = s->f}, 1, b->n_threads);
+    op_linear(b->plan, "kda.in", "main", &s->in_x, in, 6, b->n_threads);
+    op_linear(b->plan, "kda.f_b", "main", &s->in_f_a, &(struct linear_part){.w = p->f_b_proj, .y = s->f}, 1, b->n_threads);
     if (!c->full_rank_gate)
-        op_linear(b->plan, "kda.g_b", "gate", s->g_a, &(struct linear_part){.w = p->g_b_proj, .y = s->g}, 1,
+        op_linear(b->plan, "kda.g_b", "gate", &s->in_g_a, &(struct linear_part){.w = p->g_b_proj, .y = s->g}, 1,
                   b->n_threads);
     struct kda_op op = {.layer = ordinal, .n_heads = c->kda_heads, .head_dim = c->kda_head_dim, .taps = c->conv_taps,
                         .q = s->q, .k = s->k, .v = s->v, .f = s->f, .b = s->b, .g = s->g, .out = s->a,
@@ -144,7 +162,7 @@ static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordi
                         .bounded_decay = c->bounded_decay, .decay_bound = c->decay_bound, .eps = c->rms_norm_eps,
                         .state = s->state};
     op_kda(b->plan, &op);
-    op_linear(b->plan, "kda.out", "main", s->a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
+    op_linear(b->plan, "kda.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
 }
 
 static struct dsa_op dsa_of(const struct builder *b, const struct indexer_params *p, uint32_t layer, uint32_t ordinal)
@@ -177,16 +195,16 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
                              : (struct linear_part){.w = p->q_proj, .y = s->q};
     in[n++] = (struct linear_part){.w = p->kv_a_proj, .y = s->kv_a};
     if (sparse) {
-        in[n++] = (struct linear_part){.w = p->indexer.wk, .y = s->index_k};
-        in[n++] = (struct linear_part){.w = p->indexer.weights_proj, .y = s->index_w};
+        in[n++] = (struct linear_part){.w = p->indexer.wk, .y = s->index_k, .exact = true};
+        in[n++] = (struct linear_part){.w = p->indexer.weights_proj, .y = s->index_w, .exact = true};
     }
     if (c->mla_output_gate)
         in[n++] = (struct linear_part){.w = p->g_proj, .y = s->g};
-    op_linear(b->plan, "mla.in", "main", s->x, in, n, b->n_threads);
+    op_linear(b->plan, "mla.in", "main", &s->in_x, in, n, b->n_threads);
     op_mla_latents(b->plan, &mla);
     if (c->q_lora_rank) {
-        struct linear_part up[2] = {{.w = p->q_b_proj, .y = s->q}, {.w = p->indexer.wq_b, .y = s->index_q}};
-        op_linear(b->plan, "mla.q_b", "main", s->q_a, up, sparse ? 2 : 1, b->n_threads);
+        struct linear_part up[2] = {{.w = p->q_b_proj, .y = s->q}, {.w = p->indexer.wq_b, .y = s->index_q, .exact = true}};
+        op_linear(b->plan, "mla.q_b", "main", &s->in_q_a, up, sparse ? 2 : 1, b->n_threads);
     }
     if (sparse) {
         op_dsa_keys(b->plan, &dsa);
@@ -197,14 +215,14 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
     op_mla_absorb(b->plan, &mla);
     op_mla_attend(b->plan, &mla, b->n_threads);
     op_mla_output(b->plan, &mla);
-    op_linear(b->plan, "mla.out", "main", s->a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
+    op_linear(b->plan, "mla.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
 }
 
 static void add_dense_ffn(struct builder *b, const struct ffn_params *p, const char *stream, struct buffer out)
 {
     struct buffers *s = &b->buffers;
-    op_ffn_inner(b->plan, "ffn.inner", stream, s->x, s->inner, &p->gate_proj, &p->up_proj, b->activation, b->n_threads);
-    op_linear(b->plan, "ffn.down", stream, s->inner, &(struct linear_part){.w = p->down_proj, .y = out}, 1, b->n_threads);
+    op_ffn_inner(b->plan, "ffn.inner", stream, &s->in_x, s->inner, &p->gate_proj, &p->up_proj, b->activation, b->n_threads);
+    op_linear(b->plan, "ffn.down", stream, &s->in_inner, &(struct linear_part){.w = p->down_proj, .y = out}, 1, b->n_threads);
 }
 
 static void add_moe(struct builder *b, const struct moe_params *p)
@@ -219,17 +237,17 @@ static void add_moe(struct builder *b, const struct moe_params *p)
                         .scaling = c->routed_scaling_factor, .eps = c->rms_norm_eps, .bias = p->bias,
                         .experts = p->experts, .latent_norm = p->latent_norm, .activation = b->activation,
                         .logits = s->router, .chosen = s->chosen, .weights = s->weights, .groups = s->groups,
-                        .x = latent ? s->latent : s->x, .hidden = s->inner2, .expert_out = s->expert_out,
+                        .x = latent ? &s->in_latent : &s->in_x, .hidden = &s->in_inner2, .expert_out = s->expert_out,
                         .out = latent ? s->routed : s->delta};
-    struct linear_part in[2] = {{.w = p->gate, .y = s->router}, {.w = p->latent_down, .y = s->latent}};
-    op_linear(b->plan, "moe.in", "router", s->x, in, latent ? 2 : 1, b->n_threads);
+    struct linear_part in[2] = {{.w = p->gate, .y = s->router, .exact = true}, {.w = p->latent_down, .y = s->latent}};
+    op_linear(b->plan, "moe.in", "router", &s->in_x, in, latent ? 2 : 1, b->n_threads);
     if (c->n_shared_experts > 0)
         add_dense_ffn(b, &p->shared, "shared", s->delta2);
     op_moe_route(b->plan, &op);
     op_moe_experts(b->plan, &op, b->n_threads);
     op_moe_combine(b->plan, &op);
     if (latent)
-        op_linear(b->plan, "moe.up", "main", s->routed, &(struct linear_part){.w = p->latent_up, .y = s->delta}, 1,
+        op_linear(b->plan, "moe.up", "main", &s->in_routed, &(struct linear_part){.w = p->latent_up, .y = s->delta}, 1,
                   b->n_threads);
 }
 
@@ -305,6 +323,7 @@ enum status model_plan(struct plan *plan, const struct model *model, uint32_t ro
     b.buffers.final_x = plan_buffer(plan, rows, c->hidden_size);
     make_attention_buffers(&b);
     make_ffn_buffers(&b);
+    make_inputs(&b);
     op_embed(plan, b.buffers.residual.sum, &model->params.embed_tokens);
     add_layers(&b);
     op_logits(plan, b.buffers.final_x, &model->params.lm_head, b.n_threads);

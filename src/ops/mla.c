@@ -218,7 +218,7 @@ static void run_output(const struct plan_context *context, const void *args, uin
             y[i] = buffer_row(context, op->out, row + i) + (size_t)head * op->v_dim;
             x[i] = buffer_row(context, op->context, row + i) + (size_t)head * op->latent;
         }
-        linear_rows(context->kernels, y, x, &w, n);
+        kernels_linear(context->kernels, w.dtype)(y, x, &w, n);
         for (uint32_t i = 0; op->output_gate && i < n; i++)
             context->kernels->sigmoid_mul_f32(y[i], y[i],
                                               buffer_row(context, op->g, row + i) + (size_t)head * op->v_dim, op->v_dim);

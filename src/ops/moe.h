@@ -29,8 +29,8 @@ struct moe_op {
     struct buffer logits;            /* [rows][E] of the router, turned into scores in place */
     struct buffer chosen, weights;   /* [rows][A] experts (u32) and their weights, best first */
     struct buffer groups;            /* bytes, see moe.c */
-    struct buffer x;                 /* [rows][width] input of the experts */
-    struct buffer hidden;            /* [rows A][inner] */
+    struct inputs *x;                /* [rows][width] input of the experts; used while the plan is built */
+    struct inputs *hidden;           /* [rows A][inner] */
     struct buffer expert_out;        /* [rows A][width] */
     struct buffer out;               /* [rows][width] weighted sum, normed if latent_norm */
 };
