@@ -1,7 +1,7 @@
-/* BF16 weights and activations as halves, by FP16 arithmetic of 32 lanes. Tiles as in dots_body.h: few
- * tokens read the rows from memory, many share a panel of rows turned into halves once. Every 512 columns
- * the halves' sums go into lanes of float32. Where a row turns out to hold a weight beyond the range of
- * halves its sums are thrown away and taken in float32. */
+/* BF16 weights and activations as halves, by FP16 arithmetic of 32 lanes. Tiles as in dots_body.h: few tokens read
+ * the rows from memory, many share a panel of rows turned into halves once. Every 512 columns the halves' sums go
+ * into lanes of float32. Where a row turns out to hold a weight beyond the range of halves its sums are thrown away
+ * and taken in float32. */
 #include "kernels/kernels.h"
 #include "tensor/narrow.h"
 
@@ -42,9 +42,8 @@ void BODY(narrow_f16)(void *out, const float *x, size_t n)
     memcpy(halves + narrow_padded(n), &scale, sizeof scale);
 }
 
-/* w * 2^12 of 32 BF16 weights as halves; *most keeps the largest magnitude. Fields of eight bits of
- * exponent and seven of mantissa become five and ten; patterns that do not fit come out wrong, and are
- * known by *most. */
+/* w * 2^12 of 32 BF16 weights as halves; *most keeps the largest magnitude. Fields of eight bits of exponent and
+ * seven of mantissa become five and ten; patterns that do not fit come out wrong, and are known by *most. */
 INLINE __m512h half_weights(__m512i bits, __m512i *most)
 {
     __m512i low = _mm512_set1_epi16(0x7fff), magnitude = _mm512_and_si512(bits, low);
@@ -60,10 +59,10 @@ INLINE __m512i half_load(const uint16_t *p, size_t n)
     return n >= 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p);
 }
 
-/* Adds columns [at, at + n) of a block to the lanes of a tile, lanes[t * pitch + o]. `w` are halves of a
- * panel, whose columns start at `at` and are padded to 32, or else rows of BF16 weights. */
-INLINE void half_tile(v16 *lanes, const size_t pitch, const uint16_t *const *x, const uint16_t *const *w, size_t at, size_t n,
-                      __m512i *most, const int tokens, const int outputs, const bool is_panel)
+/* Adds columns [at, at + n) of a block to the lanes of a tile, lanes[t * pitch + o]. `w` are halves of a panel, whose
+ * columns start at `at` and are padded to 32, or else rows of BF16 weights. */
+INLINE void half_tile(v16 *lanes, const size_t pitch, const uint16_t *const *x, const uint16_t *const *w, size_t at,
+                      size_t n, __m512i *most, const int tokens, const int outputs, const bool is_panel)
 {
     __m512h sum[HALF_TOKENS][HALF_STREAMS];
     UNROLL for (int t = 0; t < tokens; t++)
@@ -167,7 +166,8 @@ static void half_tiles(v16 *lanes, const uint16_t *const *x, uint16_t (*panel)[H
     size_t t = 0;
     for (; t + HALF_TOKENS <= n_tokens; t += HALF_TOKENS)
         for (size_t o = 0; o < HALF_PANEL; o += HALF_OUTPUTS)
-            half_tile(lanes + t * HALF_PANEL + o, HALF_PANEL, x + t, w + o, at, n, NULL, HALF_TOKENS, HALF_OUTPUTS, true);
+            half_tile(lanes + t * HALF_PANEL + o, HALF_PANEL, x + t, w + o, at, n, NULL, HALF_TOKENS, HALF_OUTPUTS,
+                      true);
     for (; t < n_tokens; t++)
         for (size_t o = 0; o < HALF_PANEL; o += HALF_OUTPUTS)
             half_tile(lanes + t * HALF_PANEL + o, HALF_PANEL, x + t, w + o, at, n, NULL, 1, HALF_OUTPUTS, true);

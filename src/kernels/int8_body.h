@@ -1,7 +1,6 @@
-/* MXFP4 weights and activations as INT8. Sixteen outputs are the lanes: 16 rows of codes are turned into a
- * panel of four columns a lane, which stays in registers while all tokens meet it. Weights are unsigned in
- * the products, code + 12; what that adds, 12 * the sum of the activations, is taken off by the offset
- * that a group's sum starts from. */
+/* MXFP4 weights and activations as INT8. Sixteen outputs are the lanes: 16 rows of codes are turned into a panel of
+ * four columns a lane, which stays in registers while all tokens meet it. Weights are unsigned in the products, code
+ * + 12; what that adds, 12 * the sum of the activations, is taken off by the offset that a group's sum starts from. */
 #include "kernels/kernels.h"
 #include "tensor/narrow.h"
 

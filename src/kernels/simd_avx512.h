@@ -342,8 +342,8 @@ INLINE __m512i mxfp4_four_rows(const uint8_t *const *rows, size_t at)
     return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[12] + at)), 3);
 }
 
-/* One block of codes from each of 16 rows, as bytes 2 * value + 12: four a lane, lanes are rows; w[2 k] holds the low nibbles
- * of the lane's k-th four bytes, w[2 k + 1] the high ones. */
+/* One block of codes from each of 16 rows, as bytes 2 * value + 12: four a lane, lanes are rows; w[2 k] holds the low
+ * nibbles of the lane's k-th four bytes, w[2 k + 1] the high ones. */
 INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
 {
     __m512i a = mxfp4_four_rows(rows, at), b = mxfp4_four_rows(rows + 1, at);

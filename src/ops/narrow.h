@@ -19,8 +19,8 @@ enum { LINEAR_ROWS = 64 }; /* rows a kernel call takes at most */
 /* "exact", "int8", "f16". */
 const char *act_name(enum act act);
 
-/* The tier that a policy needs (cpu/tiers.h), as a name. Slower tiers compute the same bits, but not
- * faster than exact. */
+/* The tier that a policy needs (cpu/tiers.h), as a name. Slower tiers compute the same bits, but not faster than
+ * exact. */
 const char *act_tier(enum act act);
 
 /* What linear layers read: a buffer, and its narrowed forms as far as its readers want them. */

@@ -23,8 +23,8 @@ enum {
     NARROW_F16_EXPONENT = 12, /* BF16 weights meet halves as w * 2^12 */
 };
 
-/* Thirty-two values, value = code * 2 * scale. Within every eight the order is 0 2 4 6 1 3 5 7, that in
- * which nibbles come out of bytes. */
+/* Thirty-two values, value = code * 2 * scale. Within every eight the order is 0 2 4 6 1 3 5 7, that in which nibbles
+ * come out of bytes. */
 struct narrow_group {
     int8_t codes[NARROW_GROUP];
     float scale;
@@ -44,8 +44,8 @@ static inline size_t narrow_bytes(enum form form, size_t n)
                               : 4 * n;
 }
 
-/* The distance at which rows should lie: whole cache lines, an odd number of them, so that a column of
- * many rows is spread over all sets of a cache. */
+/* The distance at which rows should lie: whole cache lines, an odd number of them, so that a column of many rows is
+ * spread over all sets of a cache. */
 static inline size_t narrow_stride(enum form form, size_t n)
 {
     return ((narrow_bytes(form, n) + 63) / 64 | 1) * 64;

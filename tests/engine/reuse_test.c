@@ -112,7 +112,7 @@ static void law_4_any_history_gives_the_cold_result(void **state)
 {
     (void)state;
     day0_options options = small_options(2, 5);
-    int rounds = slow_tests() ? 150 : 14;
+    int rounds = slow_tests() ? 150 : 10;
     random_walk(&options, 1, rounds);
     options.piece_tokens = 20;
     options.kv = "f32";

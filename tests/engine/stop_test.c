@@ -85,14 +85,14 @@ static void stop_strings_end_the_text_before_them(void **state)
     char strings[4][64];
     const char *stops[4];
     /* All of the text in turn: at the very start, at the very end, over token borders. */
-    for (size_t at = 0; at + 5 <= whole->text_bytes; at += slow_tests() ? 1 : 9) {
+    for (size_t at = 0; at + 5 <= whole->text_bytes; at += slow_tests() ? 1 : 14) {
         size_t n = at % 3 == 0 ? 5 : at % 3 == 1 ? 1 : 3;
         snprintf(strings[0], sizeof strings[0], "%.*s", (int)n, whole->text + at);
         stops[0] = strings[0];
         check_stops(f, stops, 1);
     }
     /* Several at once, some only nearly there, some one inside the other. */
-    for (int round = 0; round < (slow_tests() ? 300 : 25); round++) {
+    for (int round = 0; round < (slow_tests() ? 300 : 15); round++) {
         uint32_t n_stops = 1 + (uint32_t)rng_below(&rng, 4);
         for (uint32_t i = 0; i < n_stops; i++) {
             size_t n = 1 + rng_below(&rng, 30), at = rng_below(&rng, whole->text_bytes - n);
@@ -130,7 +130,7 @@ static void nothing_follows_a_stop_string(void **state)
     /* Tokens of single bytes over 127, and of letters: a stop string before half a character. The model is driven by
      * sampling at high temperature, so that such bytes come. */
     const char *stops[] = {"e", "a", "o", "i", " "};
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < (slow_tests() ? 1000 : 150); seed++) {
         static struct record all;
         day0_generation g = recorded(f->engine, &all, 12);
         g.sampling.temperature = 20.0f;
