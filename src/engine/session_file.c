@@ -223,18 +223,23 @@ static enum status read_payload(day0_session *s, const struct session_header *h,
 
 /* ---- memory ---- */
 
+/* Memory that is filled, and memory that is read. */
+struct room {
+    char *at, *end;
+};
+
 struct cursor {
-    char *start, *at, *end;
+    const char *start, *at, *end;
 };
 
 static enum status to_memory(void *context, void *data, size_t bytes, struct error *err)
 {
     (void)err;
-    struct cursor *c = context;
-    CHECK(bytes <= (size_t)(c->end - c->at));
+    struct room *room = context;
+    CHECK(bytes <= (size_t)(room->end - room->at));
     if (bytes > 0)
-        memcpy(c->at, data, bytes);
-    c->at += bytes;
+        memcpy(room->at, data, bytes);
+    room->at += bytes;
     return STATUS_OK;
 }
 
@@ -276,9 +281,9 @@ day0_status day0_session_snapshot(const day0_session *session, void **data, size
     enum status status = memory_take(&memory, sizeof h + h.payload_bytes, 1, "a snapshot", &err);
     if (status != STATUS_OK)
         return engine_error(error, status, &err);
-    struct cursor c = {memory + sizeof h, memory + sizeof h, memory + sizeof h + h.payload_bytes};
-    status = write_payload(session, to_memory, &c, &err);
-    CHECK(status == STATUS_OK && c.at == c.end);
+    struct room room = {memory + sizeof h, memory + sizeof h + h.payload_bytes};
+    status = write_payload(session, to_memory, &room, &err);
+    CHECK(status == STATUS_OK && room.at == room.end);
     session_format_seal(&h, memory + sizeof h);
     memcpy(memory, &h, sizeof h);
     *data = memory;
@@ -293,7 +298,7 @@ static enum status restore(day0_session *session, const void *data, size_t bytes
     bool recompute;
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
     TRY(check_header(&h, bytes, name, err));
-    char *start = (char *)(uintptr_t)data + sizeof h;
+    const char *start = (const char *)data + sizeof h;
     TRY(check_fit(&h, session, XXH3_128bits(start, h.stored_bytes), name, &recompute, err));
     if (recompute)
         return error_set(err, STATUS_ARGUMENT, "the snapshot is of numerics '%.128s', the engine computes '%s'",
