@@ -295,7 +295,7 @@ static enum status restore(day0_session *session, const void *data, size_t bytes
 {
     static const char name[] = "snapshot";
     struct session_header h = {0};
-    bool recompute;
+    bool recompute = false;
     memcpy(&h, data, bytes < sizeof h ? bytes : sizeof h);
     TRY(check_header(&h, bytes, name, err));
     const char *start = (const char *)data + sizeof h;
