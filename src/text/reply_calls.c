@@ -79,7 +79,7 @@ static enum status write_value(struct reply *reply, struct error *err)
     enum status status = json_text_parse(text.data ? text.data : "", text.bytes, &json, err);
     if (status != STATUS_OK && status != STATUS_FORMAT)
         return status;
-    bool is_json = status == STATUS_OK && text.bytes > 0 && !has_foreign_words(text);
+    bool is_json = status == STATUS_OK && text.data && !has_foreign_words(text);
     const char *found = is_json ? json_text_type(json) : "";
     if (strlen(found) != type.bytes || memcmp(found, type.data, type.bytes) != 0)
         reply_mark(reply, REPLY_FLAW_VALUE);
