@@ -22,11 +22,12 @@ LDLIBS := -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit -lm -pthread
 
 # The instruction set of a file is chosen by its suffix: <family>_<tier>.c.
 MACHINE := $(shell $(CC) -dumpmachine)
-TIERS := $(if $(findstring x86_64,$(MACHINE)),avx2 avx512,$(if $(findstring aarch64,$(MACHINE)),neon))
+TIERS := $(if $(findstring x86_64,$(MACHINE)),avx2 avx512 avx512fp16,$(if $(findstring aarch64,$(MACHINE)),neon))
 FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
+FLAGS_avx512fp16 := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi -mavx512fp16
 FLAGS_neon :=
-ALL_TIERS := avx2 avx512 neon
+ALL_TIERS := avx2 avx512 avx512fp16 neon
 compile = $(if $(V),,@echo '$(notdir $(CC)) $<';) $(CC) $(CFLAGS)
 link = $(if $(V),,@echo 'link $@';) $(CC) $(CFLAGS)
 

@@ -67,6 +67,7 @@ typedef struct day0_options {
     uint32_t piece_tokens;      /* of a prompt in one step: what a generating session waits for at most; default 256 */
     uint32_t threads;           /* 0: one a core */
     const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
+    const char *act;            /* how activations meet weights: "exact" (NULL), "int8" or "f16", docs/KERNELS.md */
     const char *exec;           /* "graph" (NULL) or "eager" */
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */

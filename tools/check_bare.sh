@@ -31,7 +31,7 @@ proxy=$(apt-config dump | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
 [ -z "$proxy" ] || export http_proxy="$proxy"
 
 unmount() {
-    for place in proc dev; do
+    for place in proc dev/pts dev; do
         if mountpoint -q "$root/$place"; then
             umount "$root/$place" 2>/dev/null || umount -l "$root/$place"
         fi
@@ -71,6 +71,7 @@ for name in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
 done
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
+mountpoint -q /dev/pts && mount --bind /dev/pts "$root/dev/pts" # terminals, for the tests of the command line
 
 mkdir "$root/day0"
 git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -cf - |

@@ -13,7 +13,7 @@ for target in "$@"; do
     name=${target%_fuzz}
     mkdir -p "build/fuzz-corpus/$name" build/fuzz-failures
     echo "fuzz: $name for $seconds s"
-    "$folder/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+    "$folder/${name}_fuzz" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -print_final_stats=1 \
         -artifact_prefix="build/fuzz-failures/$name-" "build/fuzz-corpus/$name" "tests/fuzz/corpus/$name" \
         >"build/fuzz-failures/$name.log" 2>&1 || failed="$failed $name"
     sed -n -e 's/^stat::number_of_executed_units: */  runs /p' -e 's/^stat::new_units_added: */  new inputs /p' \

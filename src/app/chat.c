@@ -45,12 +45,12 @@ static const char examples[] = "\nExamples:\n"
 
 struct chat {
     struct app_flags flags;
-    const char *load;
-    char *system; /* malloc'd or NULL */
+    const char *load, *system_text; /* as the flags say, or NULL */
     day0_engine *engine;
     day0_session *session;
     day0_sampling sampling;
     json_t *messages; /* the conversation, as the request's "messages" */
+    json_t *system;   /* its system message, or NULL */
     struct turn last;
     bool has_last, terminal;
     bool interrupted; /* Ctrl-C came while a line was awaited */
@@ -67,29 +67,41 @@ struct input {
 /* Appends a message; false and a sentence if the text is none. */
 static bool add_message(struct chat *c, const char *role, const char *text)
 {
-    json_t *content = json_string(text);
-    if (content && json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", role, "content", content)) == 0)
+    json_t *message = json_pack("{s:s,s:s}", "role", role, "content", text);
+    if (json_array_append_new(c->messages, message) == 0)
         return true;
     fprintf(stderr, "this is not UTF-8 text\n");
     return false;
 }
 
-/* The conversation begins anew, with `system` if it is a text. false and a sentence if it is none. */
-static bool begin_anew(struct chat *c, const char *system)
+/* The conversation begins anew; its system message stays. */
+static void begin_anew(struct chat *c)
 {
     json_array_clear(c->messages);
-    return !system || add_message(c, "system", system);
+    if (c->system)
+        json_array_append(c->messages, c->system);
 }
 
-/* The system text of the conversation becomes that of /system and /reset. */
+/* The conversation's first message is what /system and /reset know from now on, if it is a system message. */
 static void take_system(struct chat *c)
 {
-    const json_t *first = json_array_get(c->messages, 0);
+    json_t *first = json_array_get(c->messages, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
-    const char *text = json_string_value(json_object_get(first, "content"));
-    char *copy = role && strcmp(role, "system") == 0 && text ? strdup(text) : NULL;
-    free(c->system);
-    c->system = copy;
+    json_decref(c->system);
+    bool is_system = role && strcmp(role, "system") == 0 && json_is_string(json_object_get(first, "content"));
+    c->system = is_system ? json_incref(first) : NULL;
+}
+
+/* Begins anew with another system text; false and a sentence, and nothing changed, if it is none. */
+static bool change_system(struct chat *c, const char *text)
+{
+    if (!add_message(c, "system", text))
+        return false;
+    json_t *message = json_incref(json_array_get(c->messages, json_array_size(c->messages) - 1));
+    json_decref(c->system);
+    c->system = message;
+    begin_anew(c);
+    return true;
 }
 
 static day0_status make_prompt(struct chat *c, day0_tokens *out, day0_error *error)
@@ -223,15 +235,12 @@ static bool command(struct chat *c, char *line)
     else if (strcmp(line, "/load") == 0 && !bare)
         (void)load(c, argument);
     else if (strcmp(line, "/reset") == 0)
-        (void)begin_anew(c, c->system);
+        begin_anew(c);
     else if (strcmp(line, "/system") == 0 && bare)
-        fprintf(stderr, "%s\n", c->system ? c->system : "(none)");
-    else if (strcmp(line, "/system") == 0) {
-        if (begin_anew(c, argument))
-            take_system(c);
-        else
-            (void)begin_anew(c, c->system);
-    } else if (strcmp(line, "/undo") == 0)
+        fprintf(stderr, "%s\n", c->system ? json_string_value(json_object_get(c->system, "content")) : "(none)");
+    else if (strcmp(line, "/system") == 0)
+        (void)change_system(c, argument);
+    else if (strcmp(line, "/undo") == 0)
         undo(c);
     else if (strcmp(line, "/stats") == 0)
         print_stats(c);
@@ -367,7 +376,7 @@ static int talk(struct chat *c)
     c->messages = json_array();
     if (status == DAY0_OK) {
         c->sampling = app_flags_sampling(&c->flags, c->engine);
-        good = begin_anew(c, c->system) && (!c->load || load(c, c->load));
+        good = (!c->system_text || change_system(c, c->system_text)) && (!c->load || load(c, c->load));
         if (good && c->terminal)
             fprintf(stderr, "%s. /help says more.\n", day0_engine_description(c->engine));
         if (good)
@@ -375,6 +384,7 @@ static int talk(struct chat *c)
     }
     json_decref(c->messages);
     free(c->last.message);
+    json_decref(c->system);
     day0_engine_close(c->engine);
     if (status != DAY0_OK)
         return app_fail("chat", &error, LAB_FAILED);
@@ -385,8 +395,7 @@ static day0_status take_option(struct chat *c, int option, const char *value, da
 {
     switch (option) {
     case FLAG_SYSTEM:
-        free(c->system);
-        c->system = strdup(value);
+        c->system_text = value;
         return DAY0_OK;
     case FLAG_LOAD:
         c->load = value;
@@ -419,7 +428,5 @@ int app_chat(int argc, char **argv)
         error = (day0_error){DAY0_ARGUMENT, "questions are typed or piped in, not given as arguments; see --help"};
         return app_fail("chat", &error, LAB_USAGE);
     }
-    int status = talk(&c);
-    free(c.system);
-    return status;
+    return talk(&c);
 }

@@ -150,8 +150,7 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
         f->options.preload = true;
         return STATUS_OK;
     case ACT:
-        if (strcmp(value, "exact") != 0)
-            return error_set(err, STATUS_ARGUMENT, "--act takes exact, not '%s'", value);
+        f->options.act = value;
         return STATUS_OK;
     case KV:
         f->options.kv = value;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -41,12 +42,17 @@ void machine_name(char out[MACHINE_NAME_BYTES])
             *at = '?';
 }
 
+bool machine_has_topology(void)
+{
+    return access("/sys/devices/system/cpu/cpu0/topology", R_OK) == 0;
+}
+
 uint64_t machine_cache_bytes(void)
 {
     static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE};
     hwloc_topology_t topology;
     uint64_t bytes = 0;
-    if (hwloc_topology_init(&topology) != 0)
+    if (!machine_has_topology() || hwloc_topology_init(&topology) != 0)
         return 0;
     if (hwloc_topology_load(topology) == 0)
         for (size_t level = 0; level < sizeof levels / sizeof *levels && bytes == 0; level++)

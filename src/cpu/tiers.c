@@ -14,6 +14,7 @@ static const struct {
     [TIER_REF] = {"ref", 1u << TIER_REF},
     [TIER_AVX2] = {"avx2", 1u << TIER_REF | 1u << TIER_AVX2},
     [TIER_AVX512] = {"avx512", 1u << TIER_REF | 1u << TIER_AVX2 | 1u << TIER_AVX512},
+    [TIER_AVX512FP16] = {"avx512fp16", 1u << TIER_REF | 1u << TIER_AVX2 | 1u << TIER_AVX512 | 1u << TIER_AVX512FP16},
     [TIER_NEON] = {"neon", 1u << TIER_REF | 1u << TIER_NEON},
 };
 
@@ -23,6 +24,14 @@ static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+
+/* clang 14 does not know "avx512fp16" either. Registers are those of AVX-512. */
+static bool has_avx512fp16(void)
+{
+    enum { VBMI = 1 << 1, VNNI = 1 << 11, FP16 = 1 << 23 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c & VBMI && c & VNNI && d & FP16;
 }
 #endif
 
@@ -35,6 +44,8 @@ unsigned tiers_found(void)
     if (found & 1u << TIER_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         found |= 1u << TIER_AVX512;
+    if (found & 1u << TIER_AVX512 && has_avx512fp16())
+        found |= 1u << TIER_AVX512FP16;
 #elif defined(__aarch64__)
     found |= 1u << TIER_NEON;
 #endif

@@ -8,8 +8,9 @@
 
 enum tier {
     TIER_REF,
-    TIER_AVX2,   /* AVX2, FMA, F16C */
-    TIER_AVX512, /* + AVX-512 F, BW, VL, DQ */
+    TIER_AVX2,       /* AVX2, FMA, F16C */
+    TIER_AVX512,     /* + AVX-512 F, BW, VL, DQ */
+    TIER_AVX512FP16, /* + AVX-512 VNNI, VBMI, FP16 */
     TIER_NEON,
     TIER_COUNT,
 };

@@ -28,7 +28,7 @@ struct sampler {
 NEEDS_CHECK enum status sampler_init(struct sampler *sampler, uint32_t vocabulary, struct error *err);
 void sampler_fini(struct sampler *sampler);
 
-/* Checks the settings' ranges, takes them and starts from their seed. Allocates nothing; changes nothing if it fails. */
+/* Checks the settings' ranges, takes them and starts from their seed. Allocates nothing; a failure changes nothing. */
 NEEDS_CHECK enum status sampler_set(struct sampler *sampler, const struct sampling *sampling, struct error *err);
 
 /* The next token for logits [vocabulary]. Allocates nothing. Logits that are not numbers are never chosen, unless

@@ -43,9 +43,11 @@ static enum status choose(const char *name, const char *word, const char *const 
 static enum status model_options_of(const day0_options *o, struct model_options *m, struct error *err)
 {
     static const char *const execs[] = {"graph", "eager"}, *const kvs[] = {"bf16", "f32"},
-                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"};
+                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
+                             *const acts[] = {"exact", "int8", "f16"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    int exec, kv, li, rule;
+    int exec, kv, li, rule, act;
+    TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
@@ -54,6 +56,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->cpu = o->cpu;
     m->n_threads = o->threads;
     m->exec = (enum exec_mode)exec;
+    m->act = (enum act)act;
     m->latent_dtype = kv_types[kv];
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
@@ -138,8 +141,8 @@ static void describe(day0_engine *engine)
 {
     const struct model *model = engine->model;
     const struct model_options *o = &model->options;
-    snprintf(engine->numerics, sizeof engine->numerics, "day0-%s act=exact kv=%s li=%s%s", NUMERICS_VERSION,
-             dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
+    snprintf(engine->numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
+             act_name(o->act), dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
              model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
                                                                     : "");
     snprintf(engine->description, sizeof engine->description,

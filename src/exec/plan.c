@@ -37,6 +37,11 @@ enum status plan_init(struct plan *plan, uint32_t nodes_max, size_t args_bytes, 
     return STATUS_OK;
 }
 
+uint32_t plan_writer(const struct plan *plan, struct buffer buffer)
+{
+    return plan->hazards->resources[buffer.resource].writer;
+}
+
 void plan_fini(struct plan *plan)
 {
     plan_seal(plan);

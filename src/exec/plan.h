@@ -78,6 +78,9 @@ void *plan_args(struct plan *plan, size_t bytes);
  * names it in `writes` alone. */
 void plan_add(struct plan *plan, struct plan_node node, uint64_t reads, uint64_t writes);
 
+/* The node that wrote a buffer last, while building; UINT32_MAX before any. */
+uint32_t plan_writer(const struct plan *plan, struct buffer buffer);
+
 /* Ends building: what only building needed is released. */
 void plan_seal(struct plan *plan);
 

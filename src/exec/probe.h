@@ -6,7 +6,7 @@
 
 #include "exec/team.h"
 
-/* Fused multiply-adds of float32 in registers, two operations each, on the machine's strongest tier, in 1e9 a second. */
+/* Multiply-adds of float32 in registers, two operations each, on the machine's strongest tier, in 1e9 a second. */
 double probe_f32_gflop_s(struct team *team);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/check.h"
+#include "cpu/machine.h"
 
 /* Turns of spinning, some tens of microseconds, before a worker sleeps or a waiter yields. */
 enum { SPIN_TURNS = 4000 };
@@ -90,12 +91,19 @@ static void announce(struct team *team)
         futex_wake_all(&team->epoch);
 }
 
+/* Processors that this process may use. */
+static unsigned count_processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
 static unsigned count_cores(void)
 {
     hwloc_topology_t topology;
     unsigned cores = 0;
-    if (hwloc_topology_init(&topology) != 0)
-        return 1;
+    if (!machine_has_topology() || hwloc_topology_init(&topology) != 0)
+        return count_processors();
     if (hwloc_topology_load(topology) == 0) {
         /* Cores that this process may use: affinity and cpusets are respected. */
         hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
@@ -108,7 +116,7 @@ static unsigned count_cores(void)
         hwloc_bitmap_free(allowed);
     }
     hwloc_topology_destroy(topology);
-    return cores ? cores : 1;
+    return cores ? cores : count_processors();
 }
 
 enum status team_open(struct team **out, unsigned n_threads, struct error *err)

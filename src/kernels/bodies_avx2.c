@@ -6,6 +6,7 @@
 #include "kernels/dots_body.h"
 #include "kernels/mix_body.h"
 #include "kernels/linear_body.h"
+#include "kernels/int8_body.h"
 #include "kernels/attention_body.h"
 #include "kernels/kda_body.h"
 #include "kernels/index_body.h"

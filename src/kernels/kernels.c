@@ -5,6 +5,7 @@
 
 #define TIER_avx2 TIER_AVX2
 #define TIER_avx512 TIER_AVX512
+#define TIER_avx512fp16 TIER_AVX512FP16
 #define TIER_neon TIER_NEON
 
 #define TAKE(name, tier)                                                                                               \
@@ -63,4 +64,15 @@ linear_t_f32_fn *kernels_linear_t(const struct kernels *kernels, enum dtype dtyp
     }
     CHECK(!"a weight type with a transposed linear kernel");
     return NULL;
+}
+
+void kernels_product(const struct kernels *kernels, enum form form, float *const *y, const void *const *x,
+                     const struct matrix *w, size_t n_tokens)
+{
+    if (form == FORM_F32)
+        kernels_linear(kernels, w->dtype)(y, (const float *const *)x, w, n_tokens);
+    else if (form == FORM_INT8)
+        kernels->linear_mxfp4_int8(y, x, w, n_tokens);
+    else
+        kernels->linear_bf16_f16(y, x, w, n_tokens);
 }

@@ -52,3 +52,18 @@ INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 
 /* Of so many blocks the scales are turned into floats at a time. */
 enum { SCALES = 16 };
+
+/* A few tokens read rows straight from memory: the rows are split into parts that are read side by side, each from
+ * its first row to its last. Every stream then runs straight through memory, which the hardware's prefetch follows
+ * across the ends of rows. */
+INLINE size_t part_rows(size_t n_rows, size_t streams)
+{
+    return (n_rows + streams - 1) / streams;
+}
+
+/* Row r of part o; where parts hold too many rows, the last row again. */
+INLINE size_t part_row(size_t o, size_t r, size_t part, size_t n_rows)
+{
+    size_t row = o * part + r;
+    return row < n_rows ? row : n_rows - 1;
+}

@@ -315,4 +315,73 @@ INLINE void v16i_store_u8(uint8_t *p, v16i x)
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
+INLINE v16 v16_from_integers(v16i x)
+{
+    return (v16){_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)};
+}
+
+INLINE void v16i_store_s8_nibbles(int8_t *p, v16i x)
+{
+    uint8_t bytes[16];
+    v16i_store_u8(bytes, x);
+    __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    _mm_storeu_si128((__m128i_u *)p, _mm_shuffle_epi8(_mm_loadu_si128((const __m128i_u *)bytes), order));
+}
+
+INLINE __m256i mxfp4_two_rows(const uint8_t *const *rows, size_t at)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i_u *)(rows[0] + at))),
+                                   _mm_loadu_si128((const __m128i_u *)(rows[4] + at)), 1);
+}
+
+/* Lane k: the k-th four bytes of eight rows. */
+INLINE void mxfp4_turn_eight(__m256i *codes, const uint8_t *const *rows, size_t at)
+{
+    __m256i a = mxfp4_two_rows(rows, at), b = mxfp4_two_rows(rows + 1, at);
+    __m256i c = mxfp4_two_rows(rows + 2, at), d = mxfp4_two_rows(rows + 3, at);
+    __m256i ab = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
+    __m256i cd = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
+    codes[0] = _mm256_unpacklo_epi64(ab, cd);
+    codes[1] = _mm256_unpackhi_epi64(ab, cd);
+    codes[2] = _mm256_unpacklo_epi64(ab_high, cd_high);
+    codes[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
+}
+
+INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
+{
+    __m256i low[4], high[4], nibble = _mm256_set1_epi8(15);
+    __m256i values =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    mxfp4_turn_eight(low, rows, at);
+    mxfp4_turn_eight(high, rows + 8, at);
+    UNROLL for (int k = 0; k < 4; k++)
+    {
+        w[2 * k] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(low[k], nibble)),
+                          _mm256_shuffle_epi8(values, _mm256_and_si256(high[k], nibble))};
+        w[2 * k + 1] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(low[k], 4), nibble)),
+                              _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(high[k], 4), nibble))};
+    }
+}
+
+/* Eight products fit in 16 bits, see simd_avx512.h. */
+INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
+{
+    __m256i one = _mm256_set1_epi16(1);
+    UNROLL for (int k = 0; k < 8; k += 4)
+    {
+        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+        UNROLL for (int i = k; i < k + 4; i++)
+        {
+            int32_t four;
+            memcpy(&four, x + 4 * i, sizeof four);
+            __m256i input = _mm256_set1_epi32(four);
+            low = _mm256_add_epi16(low, _mm256_maddubs_epi16(w[i].low, input));
+            high = _mm256_add_epi16(high, _mm256_maddubs_epi16(w[i].high, input));
+        }
+        sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(low, one));
+        sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(high, one));
+    }
+    return sum;
+}
+
 #endif

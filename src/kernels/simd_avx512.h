@@ -11,7 +11,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef BODY /* a stronger tier brings its own */
 #define BODY(name) name##_avx512
+#endif
 #define INLINE static inline __attribute__((always_inline))
 /* Loops over tile indices must vanish, else the accumulators live in memory: gcc -O2 needs to be told. */
 #define UNROLL _Pragma("GCC unroll 16")
@@ -318,5 +320,75 @@ INLINE void v16i_store_u8(uint8_t *p, v16i x)
 {
     _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(x));
 }
+
+/* The lanes as floats. */
+INLINE v16 v16_from_integers(v16i x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+/* The low byte of each lane, within every eight in the order 0 2 4 6 1 3 5 7. */
+INLINE void v16i_store_s8_nibbles(int8_t *p, v16i x)
+{
+    __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    _mm_storeu_si128((__m128i_u *)p, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(x), order));
+}
+
+INLINE __m512i mxfp4_four_rows(const uint8_t *const *rows, size_t at)
+{
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)(rows[0] + at)));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[4] + at)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[8] + at)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[12] + at)), 3);
+}
+
+/* One block of codes from each of 16 rows, as bytes 2 * value + 12: four a lane, lanes are rows; w[2 k] holds the low
+ * nibbles of the lane's k-th four bytes, w[2 k + 1] the high ones. */
+INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
+{
+    __m512i a = mxfp4_four_rows(rows, at), b = mxfp4_four_rows(rows + 1, at);
+    __m512i c = mxfp4_four_rows(rows + 2, at), d = mxfp4_four_rows(rows + 3, at);
+    __m512i ab = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    __m512i cd = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    __m512i codes[4] = {_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd),
+                        _mm512_unpacklo_epi64(ab_high, cd_high), _mm512_unpackhi_epi64(ab_high, cd_high)};
+    __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    __m512i nibble = _mm512_set1_epi8(15);
+    UNROLL for (int k = 0; k < 4; k++)
+    {
+        w[2 * k] = _mm512_shuffle_epi8(values, _mm512_and_si512(codes[k], nibble));
+        w[2 * k + 1] = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(codes[k], 4), nibble));
+    }
+}
+
+INLINE __m512i v64_broadcast(const int8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* sum[j] + the products of 32 bytes of x with lane j of w. */
+#if defined(__AVX512VNNI__)
+INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
+{
+    UNROLL for (int k = 0; k < 8; k++) sum = _mm512_dpbusd_epi32(sum, w[k], v64_broadcast(x + 4 * k));
+    return sum;
+}
+#else
+/* Bytes of w are 24 at most and those of x 127, so that eight products fit in 16 bits. */
+INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
+{
+    __m512i one = _mm512_set1_epi16(1);
+    UNROLL for (int k = 0; k < 8; k += 4)
+    {
+        __m512i pairs = _mm512_maddubs_epi16(w[k], v64_broadcast(x + 4 * k));
+        UNROLL for (int i = k + 1; i < k + 4; i++) pairs =
+            _mm512_add_epi16(pairs, _mm512_maddubs_epi16(w[i], v64_broadcast(x + 4 * i)));
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, one));
+    }
+    return sum;
+}
+#endif
 
 #endif

@@ -12,12 +12,14 @@ const char model_flags_help[] =
     "  -m, --model DIR       checkpoint directory (default: the bundled model, or $DAY0_MODEL)\n"
     "      --accept-unknown  run although config.json has keys that may change the meaning\n"
     "Computation:\n"
-    "      --act exact       activations meet weights in float32 (the only policy so far)\n"
+    "      --act exact|int8|f16  arithmetic of activations and weights: float32 (default); MXFP4 weights in INT8; or\n"
+    "                        that and BF16 weights in FP16\n"
     "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --threads N       threads (default: one a core)\n"
-    "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, neon (default: the best; or $DAY0_CPU)\n"
+    "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
+    "                        $DAY0_CPU)\n"
     "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n";
 
 struct model_flags model_flags_default(void)
@@ -61,15 +63,19 @@ static enum status choose(const char *name, const char *value, const char *const
     char list[64] = "";
     size_t used = 0;
     for (int i = 0; i < n && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ",
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i == 0       ? ""
+                                 : i == n - 1 ? " or "
+                                              : ", ",
                                  words[i]);
     return error_set(err, STATUS_ARGUMENT, "--%s takes %s, not '%s'", name, list, value);
 }
 
 enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
 {
-    static const char *const acts[] = {"exact"}, *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
-                             *const rules[] = {"floor", "ceil"}, *const execs[] = {"graph", "eager"};
+    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
+                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
+                             *const execs[] = {"graph", "eager"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     struct model_options *o = &flags->options;
     int chosen = 0;
@@ -79,7 +85,9 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         flags->directory = value;
         return STATUS_OK;
     case FLAG_ACT:
-        return choose("act", value, acts, 1, &chosen, err);
+        TRY(choose("act", value, acts, 3, &chosen, err));
+        o->act = (enum act)chosen;
+        return STATUS_OK;
     case FLAG_KV:
         TRY(choose("kv", value, kvs, 2, &chosen, err));
         o->latent_dtype = kv_types[chosen];

@@ -64,8 +64,9 @@ enum status policy_parse(struct policy *policy, const char *text, const struct m
 void policy_of(struct policy *policy, const struct model_options *options)
 {
     policy->options = *options;
-    snprintf(policy->name, sizeof policy->name, "kv=%s,li=%s%s", dtype_name(options->latent_dtype),
-             dtype_name(options->index_dtype),
+    snprintf(policy->name, sizeof policy->name, "%s%s%skv=%s,li=%s%s",
+             options->act == ACT_EXACT ? "" : "act=", options->act == ACT_EXACT ? "" : act_name(options->act),
+             options->act == ACT_EXACT ? "" : ",", dtype_name(options->latent_dtype), dtype_name(options->index_dtype),
              options->index_dtype != DTYPE_MXFP8 ? ""
              : options->index_rule == MX_FLOOR   ? ",li-scale=floor"
                                                  : ",li-scale=ceil");

@@ -96,7 +96,8 @@ static enum status make_runner(struct model *model, struct error *err)
         scratch = plan->scratch_bytes > scratch ? plan->scratch_bytes : scratch;
         nodes = plan->n_nodes > nodes ? plan->n_nodes : nodes;
     }
-    return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err);
+    return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch,
+                       err);
 }
 
 enum status model_prepare(struct model *model, struct error *err)
@@ -114,10 +115,21 @@ uint64_t model_pages(const struct model *model, uint32_t context, uint32_t seque
     return model->layout.n_mla ? (uint64_t)sequences * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS + 1) : 0;
 }
 
+static enum status check_act(enum act act, unsigned tiers, struct error *err)
+{
+    unsigned needed;
+    if (tiers_parse(act_tier(act), &needed, NULL) == STATUS_OK && (needed & ~tiers) == 0)
+        return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "--act %s needs the instruction tier %s, this run has %s; use --act exact%s", act_name(act),
+                     act_tier(act), tiers_name(tiers), act == ACT_F16 ? " or int8" : "");
+}
+
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
 {
     unsigned tiers;
     TRY(tiers_parse(model->options.cpu, &tiers, err));
+    TRY(check_act(model->options.act, tiers, err));
     kernels_select(&model->kernels, tiers);
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
@@ -236,7 +248,10 @@ struct cursor {
 static struct step next_step(struct model *model, const struct model_span *spans, uint32_t n_spans, struct cursor *at)
 {
     struct step_arrays *a = model->arrays;
-    struct step step = {.spans = a->spans, .tokens = a->tokens, .row_spans = a->row_spans, .logit_rows = a->logit_rows,
+    struct step step = {.spans = a->spans,
+                        .tokens = a->tokens,
+                        .row_spans = a->row_spans,
+                        .logit_rows = a->logit_rows,
                         .bad_layers = a->bad_layers};
     while (at->span < n_spans && step.n_rows < MODEL_ROWS_MAX) {
         const struct model_span *from = &spans[at->span];
@@ -297,8 +312,9 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
 enum status model_rewind(struct model *model, struct sequence *sequence, uint32_t n, struct error *err)
 {
     if (n > sequence_rewindable(sequence))
-        return error_set(err, STATUS_ARGUMENT, "%u tokens were to be undone, of the %u in the sequence the last %u can be",
-                         n, sequence->length, sequence_rewindable(sequence));
+        return error_set(err, STATUS_ARGUMENT,
+                         "%u tokens were to be undone, of the %u in the sequence the last %u can be", n,
+                         sequence->length, sequence_rewindable(sequence));
     kda_rewind(&model->kernels, sequence, n);
     return STATUS_OK;
 }

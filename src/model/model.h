@@ -8,6 +8,7 @@
 #include "model/budget.h"
 #include "model/config.h"
 #include "model/params.h"
+#include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
 
@@ -20,17 +21,18 @@ enum {
 };
 
 struct model_options {
-    const char *cpu;           /* strongest tier to use, NULL: the machine's best */
-    unsigned n_threads;        /* 0: one a core */
+    const char *cpu;    /* strongest tier to use, NULL: the machine's best */
+    unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
-    enum dtype latent_dtype;   /* --kv: F32 or BF16 */
-    enum dtype index_dtype;    /* --li: F32, BF16 or MXFP8 */
-    enum mx_rule index_rule;   /* --li-scale */
-    uint32_t context_max;      /* tokens of one sequence */
-    uint32_t sequences_max;    /* the cache holds this many full sequences */
-    bool rewinds;              /* sequences keep what model_rewind needs */
-    uint64_t budget_bytes;     /* the memory plan must fit in it; 0: what the machine and its limits leave */
-    uint32_t kept_max;         /* further sequences that share the pages (kept states), counted in the plan */
+    enum act act;            /* --act: how activations meet weights */
+    enum dtype latent_dtype; /* --kv: F32 or BF16 */
+    enum dtype index_dtype;  /* --li: F32, BF16 or MXFP8 */
+    enum mx_rule index_rule; /* --li-scale */
+    uint32_t context_max;    /* tokens of one sequence */
+    uint32_t sequences_max;  /* the cache holds this many full sequences */
+    bool rewinds;            /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;   /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;       /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the
      * last layer has none) or the running sum after layer id (TAP_SUM). */
@@ -56,7 +58,7 @@ struct model {
     struct runner runner;
     struct plan plans[MODEL_BUCKETS];
     uint32_t n_index_layers;
-    uint32_t topk;             /* entries of a selection: index_topk, no more than context_max */
+    uint32_t topk; /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;
     uint32_t *selected, *n_selected; /* of one inner step, see model_step */
 };
@@ -92,7 +94,8 @@ typedef void model_selected_fn(void *context, uint32_t layer, uint32_t span, uin
 struct model_outputs {
     float *logits; /* [rows that give logits][vocabulary], in order of span and row; NULL if none do */
     float *taps;   /* [rows][n_taps][hidden], or NULL */
-    uint32_t *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
+    uint32_t
+        *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
                              sees it), SOUND if none did; or NULL */
     model_selected_fn *selected; /* or NULL */
     void *selected_context;

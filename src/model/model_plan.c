@@ -8,7 +8,7 @@
 #include "ops/moe.h"
 
 enum {
-    NODES_PER_LAYER_MAX = 20,
+    NODES_PER_LAYER_MAX = 32,
     ARGS_BYTES_PER_LAYER = 32768,
     SCAN_TILES = 8, /* an index scan of few rows is cut into about this many tiles */
 };
@@ -17,13 +17,15 @@ enum {
 struct buffers {
     struct residual residual;
     struct buffer x, delta, delta2, final_x;
-    struct buffer q, k, v, g, a;          /* attention of either kind: projections, gate, result */
-    struct buffer f_a, f, b, g_a;         /* KDA gates */
+    struct buffer q, k, v, g, a;  /* attention of either kind: projections, gate, result */
+    struct buffer f_a, f, b, g_a; /* KDA gates */
     struct buffer q_a, kv_a, absorbed, context;
     struct buffer index_q, index_k, index_w, candidates, n_candidates, selected, n_selected;
-    struct buffer inner, inner2;          /* dense or shared FFN; routed experts */
+    struct buffer inner, inner2; /* dense or shared FFN; routed experts */
     struct buffer router, chosen, weights, groups, latent, expert_out, routed;
     uint32_t cache, state; /* resources outside of the workspace */
+    /* The buffers that linear layers read, with the forms that the policy asks for. */
+    struct inputs in_x, in_a, in_f_a, in_g_a, in_q_a, in_inner, in_inner2, in_latent, in_routed;
 };
 
 struct builder {
@@ -109,8 +111,8 @@ static void make_ffn_buffers(struct builder *b)
     struct buffers *s = &b->buffers;
     uint32_t rows = b->rows, width = c->latent_size ? c->latent_size : c->hidden_size;
     bool any_dense = c->n_experts == 0 || c->first_dense_layers > 0;
-    s->inner = plan_buffer(plan, rows,
-                           max_of(any_dense ? c->intermediate_size : 0, c->moe_intermediate_size * c->n_shared_experts));
+    s->inner = plan_buffer(
+        plan, rows, max_of(any_dense ? c->intermediate_size : 0, c->moe_intermediate_size * c->n_shared_experts));
     if (c->n_experts == 0)
         return;
     s->router = plan_buffer(plan, rows, c->n_experts);
@@ -123,39 +125,86 @@ static void make_ffn_buffers(struct builder *b)
     s->routed = plan_buffer(plan, rows, width);
 }
 
+static void make_inputs(struct builder *b)
+{
+    struct buffers *s = &b->buffers;
+    enum act act = b->model->options.act;
+    uint32_t rows = b->rows, slots = b->config->n_experts_per_token;
+    s->in_x = inputs_of(act, s->x, rows, 1);
+    s->in_a = inputs_of(act, s->a, rows, 1);
+    s->in_f_a = inputs_of(act, s->f_a, rows, 1);
+    s->in_g_a = inputs_of(act, s->g_a, rows, 1);
+    s->in_q_a = inputs_of(act, s->q_a, rows, 1);
+    s->in_inner = inputs_of(act, s->inner, rows, 1);
+    s->in_inner2 = inputs_of(act, s->inner2, rows * slots, slots);
+    s->in_latent = inputs_of(act, s->latent, rows, 1);
+    s->in_routed = inputs_of(act, s->routed, rows, 1);
+}
+
 static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordinal)
 {
     const struct config *c = b->config;
     struct buffers *s = &b->buffers;
-    struct linear_part in[LINEAR_PARTS_MAX] = {{.w = p->q_proj, .y = s->q}, {.w = p->k_proj, .y = s->k},
-                                               {.w = p->v_proj, .y = s->v}, {.w = p->f_a_proj, .y = s->f_a},
+    struct linear_part in[LINEAR_PARTS_MAX] = {{.w = p->q_proj, .y = s->q},
+                                               {.w = p->k_proj, .y = s->k},
+                                               {.w = p->v_proj, .y = s->v},
+                                               {.w = p->f_a_proj, .y = s->f_a},
                                                {.w = p->b_proj, .y = s->b}};
     in[5] = c->full_rank_gate ? (struct linear_part){.w = p->g_proj, .y = s->g}
                               : (struct linear_part){.w = p->g_a_proj, .y = s->g_a};
-    op_linear(b->plan, "kda.in", "main", s->x, in, 6, b->n_threads);
-    op_linear(b->plan, "kda.f_b", "main", s->f_a, &(struct linear_part){.w = p->f_b_proj, .y = s->f}, 1, b->n_threads);
+    op_linear(b->plan, "kda.in", "main", &s->in_x, in, 6, b->n_threads);
+    op_linear(b->plan, "kda.f_b", "main", &s->in_f_a, &(struct linear_part){.w = p->f_b_proj, .y = s->f}, 1,
+              b->n_threads);
     if (!c->full_rank_gate)
-        op_linear(b->plan, "kda.g_b", "gate", s->g_a, &(struct linear_part){.w = p->g_b_proj, .y = s->g}, 1,
+        op_linear(b->plan, "kda.g_b", "gate", &s->in_g_a, &(struct linear_part){.w = p->g_b_proj, .y = s->g}, 1,
                   b->n_threads);
-    struct kda_op op = {.layer = ordinal, .n_heads = c->kda_heads, .head_dim = c->kda_head_dim, .taps = c->conv_taps,
-                        .q = s->q, .k = s->k, .v = s->v, .f = s->f, .b = s->b, .g = s->g, .out = s->a,
-                        .conv_q = p->conv_q, .conv_k = p->conv_k, .conv_v = p->conv_v,
-                        .rate = p->rate, .dt_bias = p->dt_bias, .o_norm = p->o_norm,
-                        .bounded_decay = c->bounded_decay, .decay_bound = c->decay_bound, .eps = c->rms_norm_eps,
+    struct kda_op op = {.layer = ordinal,
+                        .n_heads = c->kda_heads,
+                        .head_dim = c->kda_head_dim,
+                        .taps = c->conv_taps,
+                        .q = s->q,
+                        .k = s->k,
+                        .v = s->v,
+                        .f = s->f,
+                        .b = s->b,
+                        .g = s->g,
+                        .out = s->a,
+                        .conv_q = p->conv_q,
+                        .conv_k = p->conv_k,
+                        .conv_v = p->conv_v,
+                        .rate = p->rate,
+                        .dt_bias = p->dt_bias,
+                        .o_norm = p->o_norm,
+                        .bounded_decay = c->bounded_decay,
+                        .decay_bound = c->decay_bound,
+                        .eps = c->rms_norm_eps,
                         .state = s->state};
     op_kda(b->plan, &op);
-    op_linear(b->plan, "kda.out", "main", s->a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
+    op_linear(b->plan, "kda.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1,
+              b->n_threads);
 }
 
 static struct dsa_op dsa_of(const struct builder *b, const struct indexer_params *p, uint32_t layer, uint32_t ordinal)
 {
     const struct buffers *s = &b->buffers;
-    return (struct dsa_op){.layer = layer, .ordinal = ordinal, .n_heads = p->n_heads, .head_dim = p->head_dim,
-                           .topk = b->model->topk, .eps = b->config->rms_norm_eps, .rule = b->model->options.index_rule,
-                           .k_norm_weight = p->k_norm_weight, .k_norm_bias = p->k_norm_bias,
-                           .q = s->index_q, .k = s->index_k, .w = s->index_w, .cache = s->cache,
-                           .n_segments = b->n_segments, .candidates = s->candidates, .n_candidates = s->n_candidates,
-                           .selected = s->selected, .n_selected = s->n_selected};
+    return (struct dsa_op){.layer = layer,
+                           .ordinal = ordinal,
+                           .n_heads = p->n_heads,
+                           .head_dim = p->head_dim,
+                           .topk = b->model->topk,
+                           .eps = b->config->rms_norm_eps,
+                           .rule = b->model->options.index_rule,
+                           .k_norm_weight = p->k_norm_weight,
+                           .k_norm_bias = p->k_norm_bias,
+                           .q = s->index_q,
+                           .k = s->index_k,
+                           .w = s->index_w,
+                           .cache = s->cache,
+                           .n_segments = b->n_segments,
+                           .candidates = s->candidates,
+                           .n_candidates = s->n_candidates,
+                           .selected = s->selected,
+                           .n_selected = s->n_selected};
 }
 
 static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordinal, uint32_t index_ordinal)
@@ -164,29 +213,47 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
     struct buffers *s = &b->buffers;
     bool sparse = p->indexer.n_heads > 0;
     struct dsa_op dsa = dsa_of(b, &p->indexer, ordinal, index_ordinal);
-    struct mla_op mla = {.layer = ordinal, .n_heads = c->n_heads, .q_lora_rank = c->q_lora_rank,
-                         .latent = c->kv_lora_rank, .nope = c->qk_nope_head_dim, .rope = c->qk_rope_head_dim,
-                         .v_dim = c->v_head_dim, .latent_eps = c->latent_norm_eps,
-                         .q_a_norm = p->q_a_norm, .kv_a_norm = p->kv_a_norm, .kv_b_proj = p->kv_b_proj,
-                         .q_a = s->q_a, .kv_a = s->kv_a, .q = s->q, .absorbed = s->absorbed, .context = s->context,
-                         .g = s->g, .out = s->a, .output_gate = c->mla_output_gate, .cache = s->cache,
-                         .sparse = sparse, .topk = b->model->topk, .selected = s->selected, .n_selected = s->n_selected};
+    struct mla_op mla = {.layer = ordinal,
+                         .n_heads = c->n_heads,
+                         .q_lora_rank = c->q_lora_rank,
+                         .latent = c->kv_lora_rank,
+                         .nope = c->qk_nope_head_dim,
+                         .rope = c->qk_rope_head_dim,
+                         .v_dim = c->v_head_dim,
+                         .latent_eps = c->latent_norm_eps,
+                         .q_a_norm = p->q_a_norm,
+                         .kv_a_norm = p->kv_a_norm,
+                         .kv_b_proj = p->kv_b_proj,
+                         .q_a = s->q_a,
+                         .kv_a = s->kv_a,
+                         .q = s->q,
+                         .absorbed = s->absorbed,
+                         .context = s->context,
+                         .g = s->g,
+                         .out = s->a,
+                         .output_gate = c->mla_output_gate,
+                         .cache = s->cache,
+                         .sparse = sparse,
+                         .topk = b->model->topk,
+                         .selected = s->selected,
+                         .n_selected = s->n_selected};
     struct linear_part in[LINEAR_PARTS_MAX];
     uint32_t n = 0;
     in[n++] = c->q_lora_rank ? (struct linear_part){.w = p->q_a_proj, .y = s->q_a}
                              : (struct linear_part){.w = p->q_proj, .y = s->q};
     in[n++] = (struct linear_part){.w = p->kv_a_proj, .y = s->kv_a};
     if (sparse) {
-        in[n++] = (struct linear_part){.w = p->indexer.wk, .y = s->index_k};
-        in[n++] = (struct linear_part){.w = p->indexer.weights_proj, .y = s->index_w};
+        in[n++] = (struct linear_part){.w = p->indexer.wk, .y = s->index_k, .exact = true};
+        in[n++] = (struct linear_part){.w = p->indexer.weights_proj, .y = s->index_w, .exact = true};
     }
     if (c->mla_output_gate)
         in[n++] = (struct linear_part){.w = p->g_proj, .y = s->g};
-    op_linear(b->plan, "mla.in", "main", s->x, in, n, b->n_threads);
+    op_linear(b->plan, "mla.in", "main", &s->in_x, in, n, b->n_threads);
     op_mla_latents(b->plan, &mla);
     if (c->q_lora_rank) {
-        struct linear_part up[2] = {{.w = p->q_b_proj, .y = s->q}, {.w = p->indexer.wq_b, .y = s->index_q}};
-        op_linear(b->plan, "mla.q_b", "main", s->q_a, up, sparse ? 2 : 1, b->n_threads);
+        struct linear_part up[2] = {{.w = p->q_b_proj, .y = s->q},
+                                    {.w = p->indexer.wq_b, .y = s->index_q, .exact = true}};
+        op_linear(b->plan, "mla.q_b", "main", &s->in_q_a, up, sparse ? 2 : 1, b->n_threads);
     }
     if (sparse) {
         op_dsa_keys(b->plan, &dsa);
@@ -197,14 +264,17 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
     op_mla_absorb(b->plan, &mla);
     op_mla_attend(b->plan, &mla, b->n_threads);
     op_mla_output(b->plan, &mla);
-    op_linear(b->plan, "mla.out", "main", s->a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1, b->n_threads);
+    op_linear(b->plan, "mla.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1,
+              b->n_threads);
 }
 
 static void add_dense_ffn(struct builder *b, const struct ffn_params *p, const char *stream, struct buffer out)
 {
     struct buffers *s = &b->buffers;
-    op_ffn_inner(b->plan, "ffn.inner", stream, s->x, s->inner, &p->gate_proj, &p->up_proj, b->activation, b->n_threads);
-    op_linear(b->plan, "ffn.down", stream, s->inner, &(struct linear_part){.w = p->down_proj, .y = out}, 1, b->n_threads);
+    op_ffn_inner(b->plan, "ffn.inner", stream, &s->in_x, s->inner, &p->gate_proj, &p->up_proj, b->activation,
+                 b->n_threads);
+    op_linear(b->plan, "ffn.down", stream, &s->in_inner, &(struct linear_part){.w = p->down_proj, .y = out}, 1,
+              b->n_threads);
 }
 
 static void add_moe(struct builder *b, const struct moe_params *p)
@@ -212,24 +282,38 @@ static void add_moe(struct builder *b, const struct moe_params *p)
     const struct config *c = b->config;
     struct buffers *s = &b->buffers;
     bool latent = c->latent_size > 0;
-    struct moe_op op = {.rows = b->rows, .n_experts = c->n_experts, .n_chosen = c->n_experts_per_token,
-                        .n_groups = c->n_expert_groups, .n_groups_used = c->n_groups_used,
-                        .inner = c->moe_intermediate_size, .width = latent ? c->latent_size : c->hidden_size,
-                        .softmax = c->router == ROUTER_SOFTMAX, .renormalize = c->renormalize,
-                        .scaling = c->routed_scaling_factor, .eps = c->rms_norm_eps, .bias = p->bias,
-                        .experts = p->experts, .latent_norm = p->latent_norm, .activation = b->activation,
-                        .logits = s->router, .chosen = s->chosen, .weights = s->weights, .groups = s->groups,
-                        .x = latent ? s->latent : s->x, .hidden = s->inner2, .expert_out = s->expert_out,
+    struct moe_op op = {.rows = b->rows,
+                        .n_experts = c->n_experts,
+                        .n_chosen = c->n_experts_per_token,
+                        .n_groups = c->n_expert_groups,
+                        .n_groups_used = c->n_groups_used,
+                        .inner = c->moe_intermediate_size,
+                        .width = latent ? c->latent_size : c->hidden_size,
+                        .softmax = c->router == ROUTER_SOFTMAX,
+                        .renormalize = c->renormalize,
+                        .scaling = c->routed_scaling_factor,
+                        .eps = c->rms_norm_eps,
+                        .bias = p->bias,
+                        .experts = p->experts,
+                        .latent_norm = p->latent_norm,
+                        .activation = b->activation,
+                        .logits = s->router,
+                        .chosen = s->chosen,
+                        .weights = s->weights,
+                        .groups = s->groups,
+                        .x = latent ? &s->in_latent : &s->in_x,
+                        .hidden = &s->in_inner2,
+                        .expert_out = s->expert_out,
                         .out = latent ? s->routed : s->delta};
-    struct linear_part in[2] = {{.w = p->gate, .y = s->router}, {.w = p->latent_down, .y = s->latent}};
-    op_linear(b->plan, "moe.in", "router", s->x, in, latent ? 2 : 1, b->n_threads);
+    struct linear_part in[2] = {{.w = p->gate, .y = s->router, .exact = true}, {.w = p->latent_down, .y = s->latent}};
+    op_linear(b->plan, "moe.in", "router", &s->in_x, in, latent ? 2 : 1, b->n_threads);
     if (c->n_shared_experts > 0)
         add_dense_ffn(b, &p->shared, "shared", s->delta2);
     op_moe_route(b->plan, &op);
     op_moe_experts(b->plan, &op, b->n_threads);
     op_moe_combine(b->plan, &op);
     if (latent)
-        op_linear(b->plan, "moe.up", "main", s->routed, &(struct linear_part){.w = p->latent_up, .y = s->delta}, 1,
+        op_linear(b->plan, "moe.up", "main", &s->in_routed, &(struct linear_part){.w = p->latent_up, .y = s->delta}, 1,
                   b->n_threads);
 }
 
@@ -254,9 +338,13 @@ static void add_layers(struct builder *b)
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct layer_params *layer = &p->layers[l];
         bool closes = c->attn_res_block_size > 0 && l % c->attn_res_block_size == 0;
-        slot = (struct residual_slot){.slot = 2 * l, .deltas = {slot.deltas[0], slot.deltas[1]},
-                                      .n_deltas = slot.n_deltas, .n_blocks = n_blocks, .norm = layer->input_norm,
-                                      .x = s->x, .closes = closes};
+        slot = (struct residual_slot){.slot = 2 * l,
+                                      .deltas = {slot.deltas[0], slot.deltas[1]},
+                                      .n_deltas = slot.n_deltas,
+                                      .n_blocks = n_blocks,
+                                      .norm = layer->input_norm,
+                                      .x = s->x,
+                                      .closes = closes};
         set_tap(&b->model->options, &slot, l);
         op_slot(b->plan, &s->residual, &slot, b->n_threads);
         n_blocks += closes;
@@ -266,8 +354,13 @@ static void add_layers(struct builder *b)
             add_mla(b, &layer->mla, n_mla++, n_index);
             n_index += layer->mla.indexer.n_heads > 0;
         }
-        slot = (struct residual_slot){.slot = 2 * l + 1, .deltas = {s->delta}, .n_deltas = 1, .fresh = closes,
-                                      .n_blocks = n_blocks, .norm = layer->post_attention_norm, .x = s->x};
+        slot = (struct residual_slot){.slot = 2 * l + 1,
+                                      .deltas = {s->delta},
+                                      .n_deltas = 1,
+                                      .fresh = closes,
+                                      .n_blocks = n_blocks,
+                                      .norm = layer->post_attention_norm,
+                                      .x = s->x};
         op_slot(b->plan, &s->residual, &slot, b->n_threads);
         slot.deltas[0] = s->delta;
         slot.deltas[1] = s->delta2;
@@ -277,8 +370,10 @@ static void add_layers(struct builder *b)
         else
             add_dense_ffn(b, &layer->ffn, "main", s->delta);
     }
-    struct residual_slot last = {.slot = 2 * c->n_layers, .deltas = {slot.deltas[0], slot.deltas[1]},
-                                 .n_deltas = slot.n_deltas, .n_blocks = n_blocks};
+    struct residual_slot last = {.slot = 2 * c->n_layers,
+                                 .deltas = {slot.deltas[0], slot.deltas[1]},
+                                 .n_deltas = slot.n_deltas,
+                                 .n_blocks = n_blocks};
     set_tap(&b->model->options, &last, c->n_layers);
     if (last.tap != TAP_NONE) { /* a tap is wanted of every row, the output of some */
         op_slot(b->plan, &s->residual, &last, b->n_threads);
@@ -294,8 +389,13 @@ static void add_layers(struct builder *b)
 enum status model_plan(struct plan *plan, const struct model *model, uint32_t rows, struct error *err)
 {
     const struct config *c = &model->config;
-    TRY(plan_init(plan, (c->n_layers + 1) * NODES_PER_LAYER_MAX, (size_t)(c->n_layers + 1) * ARGS_BYTES_PER_LAYER, err));
-    struct builder b = {.plan = plan, .model = model, .config = c, .rows = rows, .n_threads = team_size(model->team),
+    TRY(plan_init(plan, (c->n_layers + 1) * NODES_PER_LAYER_MAX, (size_t)(c->n_layers + 1) * ARGS_BYTES_PER_LAYER,
+                  err));
+    struct builder b = {.plan = plan,
+                        .model = model,
+                        .config = c,
+                        .rows = rows,
+                        .n_threads = team_size(model->team),
                         .n_segments = 1,
                         .activation = {c->activation == ACTIVATION_SITU, c->situ_beta, c->situ_linear_beta}};
     make_residual_buffers(&b);
@@ -305,6 +405,7 @@ enum status model_plan(struct plan *plan, const struct model *model, uint32_t ro
     b.buffers.final_x = plan_buffer(plan, rows, c->hidden_size);
     make_attention_buffers(&b);
     make_ffn_buffers(&b);
+    make_inputs(&b);
     op_embed(plan, b.buffers.residual.sum, &model->params.embed_tokens);
     add_layers(&b);
     op_logits(plan, b.buffers.final_x, &model->params.lm_head, b.n_threads);

@@ -2,11 +2,11 @@
 
 #include "base/check.h"
 
-/* A tile is at least 16 outputs, so that a kernel call is worth it, and at most 256, so that threads stay in balance. */
+/* A tile is at least 16 outputs, so that a call is worth it, and at most 256, so that threads stay in balance. */
 enum { TILE_OUTPUTS_MIN = 16, TILE_OUTPUTS_MAX = 256, TILES_PER_THREAD = 8 };
 
 struct linear_args {
-    struct buffer x;
+    struct inputs x;
     uint32_t n_parts, tile_outputs, n_tiles;
     struct linear_part parts[LINEAR_PARTS_MAX];
 };
@@ -18,7 +18,8 @@ struct logits_args {
 };
 
 struct ffn_args {
-    struct buffer x, hidden;
+    struct inputs x;
+    struct buffer hidden;
     struct matrix gate, up;
     struct activation_kind activation;
     uint32_t tile_outputs;
@@ -33,14 +34,6 @@ uint32_t linear_tile_outputs(uint32_t total, unsigned n_threads)
 {
     uint32_t outputs = div_up(div_up(total, n_threads * TILES_PER_THREAD), TILE_OUTPUTS_MIN) * TILE_OUTPUTS_MIN;
     return outputs < TILE_OUTPUTS_MIN ? TILE_OUTPUTS_MIN : outputs > TILE_OUTPUTS_MAX ? TILE_OUTPUTS_MAX : outputs;
-}
-
-void linear_rows(const struct kernels *kernels, float *const *y, const float *const *x, const struct matrix *w,
-                 size_t n_rows)
-{
-    linear_f32_fn *kernel = kernels_linear(kernels, w->dtype);
-    for (size_t done = 0; done < n_rows; done += LINEAR_ROWS)
-        kernel(y + done, x + done, w, n_rows - done < LINEAR_ROWS ? n_rows - done : LINEAR_ROWS);
 }
 
 void activate(const struct kernels *kernels, struct activation_kind kind, float *y, const float *gate, const float *up,
@@ -69,16 +62,14 @@ static void run_linear(const struct plan_context *context, const void *args, uin
     const struct linear_part *part = &a->parts[part_index];
     uint32_t first, n_rows = step_of(context)->n_rows;
     struct matrix w = tile_of(&part->w, tile - part->first_tile, a->tile_outputs, &first);
-    linear_f32_fn *kernel = kernels_linear(context->kernels, w.dtype);
     for (uint32_t row = 0; row < n_rows; row += LINEAR_ROWS) {
         float *y[LINEAR_ROWS];
-        const float *x[LINEAR_ROWS];
-        uint32_t n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
+        uint32_t rows[LINEAR_ROWS], n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
         for (uint32_t i = 0; i < n; i++) {
+            rows[i] = row + i;
             y[i] = buffer_row(context, part->y, row + i) + part->y_column + first;
-            x[i] = buffer_row(context, a->x, row + i);
         }
-        kernel(y, x, &w, n);
+        inputs_product(context, &a->x, part->form, y, rows, &w, n);
     }
 }
 
@@ -88,27 +79,34 @@ static uint32_t tiles_linear(const struct plan_context *context, const void *arg
     return ((const struct linear_args *)args)->n_tiles;
 }
 
-void op_linear(struct plan *plan, const char *label, const char *stream, struct buffer x,
+void op_linear(struct plan *plan, const char *label, const char *stream, struct inputs *x,
                const struct linear_part *parts, uint32_t n_parts, unsigned n_threads)
 {
     CHECK(n_parts >= 1 && n_parts <= LINEAR_PARTS_MAX);
     struct linear_args *a = plan_args(plan, sizeof *a);
-    a->x = x;
     a->n_parts = n_parts;
     uint32_t total = 0;
-    uint64_t writes = 0;
+    uint64_t reads = 0, writes = 0;
     for (uint32_t p = 0; p < n_parts; p++)
         total += parts[p].w.rows;
     a->tile_outputs = linear_tile_outputs(total, n_threads);
     for (uint32_t p = 0; p < n_parts; p++) {
-        CHECK(parts[p].y_column + parts[p].w.rows <= parts[p].y.stride && parts[p].w.columns <= x.stride);
+        CHECK(parts[p].y_column + parts[p].w.rows <= parts[p].y.stride &&
+              parts[p].w.columns <= x->forms[FORM_F32].stride);
         a->parts[p] = parts[p];
         a->parts[p].first_tile = a->n_tiles;
+        if (!parts[p].exact) {
+            op_narrow(plan, stream, x, &parts[p].w);
+            a->parts[p].form = inputs_form(x, &parts[p].w);
+        }
+        reads |= buffer_bit(x->forms[a->parts[p].form]);
         a->n_tiles += div_up(parts[p].w.rows, a->tile_outputs);
         writes |= buffer_bit(parts[p].y);
     }
-    plan_add(plan, (struct plan_node){.label = label, .stream = stream, .run = run_linear, .tiles = tiles_linear, .args = a},
-             buffer_bit(x), writes);
+    a->x = *x;
+    plan_add(plan,
+             (struct plan_node){.label = label, .stream = stream, .run = run_linear, .tiles = tiles_linear, .args = a},
+             reads, writes);
 }
 
 static void run_logits(const struct plan_context *context, const void *args, uint32_t tile)
@@ -140,9 +138,10 @@ void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsig
 {
     struct logits_args *a = plan_args(plan, sizeof *a);
     *a = (struct logits_args){x, *w, linear_tile_outputs(w->rows, n_threads)};
-    plan_add(plan,
-             (struct plan_node){.label = "logits", .stream = "main", .run = run_logits, .tiles = tiles_logits, .args = a},
-             buffer_bit(x), 0);
+    plan_add(
+        plan,
+        (struct plan_node){.label = "logits", .stream = "main", .run = run_logits, .tiles = tiles_logits, .args = a},
+        buffer_bit(x), 0);
 }
 
 static void run_ffn_inner(const struct plan_context *context, const void *args, uint32_t tile)
@@ -154,15 +153,14 @@ static void run_ffn_inner(const struct plan_context *context, const void *args, 
     float *gates = (float *)(void *)context->scratch, *ups = gates + LINEAR_ROWS * TILE_OUTPUTS_MAX;
     for (uint32_t row = 0; row < n_rows; row += LINEAR_ROWS) {
         float *g[LINEAR_ROWS], *u[LINEAR_ROWS];
-        const float *x[LINEAR_ROWS];
-        uint32_t n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
+        uint32_t rows[LINEAR_ROWS], n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
         for (uint32_t i = 0; i < n; i++) {
+            rows[i] = row + i;
             g[i] = gates + i * TILE_OUTPUTS_MAX;
             u[i] = ups + i * TILE_OUTPUTS_MAX;
-            x[i] = buffer_row(context, a->x, row + i);
         }
-        linear_rows(context->kernels, g, x, &gate, n);
-        linear_rows(context->kernels, u, x, &up, n);
+        inputs_product(context, &a->x, inputs_form(&a->x, &gate), g, rows, &gate, n);
+        inputs_product(context, &a->x, inputs_form(&a->x, &up), u, rows, &up, n);
         for (uint32_t i = 0; i < n; i++)
             activate(context->kernels, a->activation, buffer_row(context, a->hidden, row + i) + first, g[i], u[i],
                      gate.rows);
@@ -176,16 +174,18 @@ static uint32_t tiles_ffn_inner(const struct plan_context *context, const void *
     return div_up(a->gate.rows, a->tile_outputs);
 }
 
-void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct buffer x, struct buffer hidden,
+void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct inputs *x, struct buffer hidden,
                   const struct matrix *gate, const struct matrix *up, struct activation_kind activation,
                   unsigned n_threads)
 {
     CHECK(gate->rows == up->rows && gate->rows <= hidden.stride);
     struct ffn_args *a = plan_args(plan, sizeof *a);
-    *a = (struct ffn_args){x, hidden, *gate, *up, activation, linear_tile_outputs(gate->rows, n_threads)};
+    op_narrow(plan, stream, x, gate);
+    op_narrow(plan, stream, x, up);
+    *a = (struct ffn_args){*x, hidden, *gate, *up, activation, linear_tile_outputs(gate->rows, n_threads)};
     plan_scratch(plan, 2 * LINEAR_ROWS * TILE_OUTPUTS_MAX * sizeof(float));
-    plan_add(plan,
-             (struct plan_node){
-                 .label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
-             buffer_bit(x), buffer_bit(hidden));
+    plan_add(
+        plan,
+        (struct plan_node){.label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
+        buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]), buffer_bit(hidden));
 }

@@ -4,11 +4,10 @@
 
 #include <stdbool.h>
 
-#include "ops/step.h"
+#include "ops/narrow.h"
 
 enum {
     LINEAR_PARTS_MAX = 8,
-    LINEAR_ROWS = 64, /* rows a kernel call takes at most */
 };
 
 /* One matrix of a node: its outputs go to y, starting at `y_column`. */
@@ -16,11 +15,13 @@ struct linear_part {
     struct matrix w;
     struct buffer y;
     uint32_t y_column;
-    uint32_t first_tile; /* filled by op_linear */
+    bool exact;          /* in float32 whatever the policy */
+    uint32_t first_tile; /* filled by op_linear, as is the form */
+    enum form form;
 };
 
 /* Adds `y_i = W_i x` for all parts. `n_threads` only shapes the tiles. */
-void op_linear(struct plan *plan, const char *label, const char *stream, struct buffer x,
+void op_linear(struct plan *plan, const char *label, const char *stream, struct inputs *x,
                const struct linear_part *parts, uint32_t n_parts, unsigned n_threads);
 
 /* Adds the output head: step->logits = W x for the first n_logit_rows rows of x. */
@@ -31,13 +32,9 @@ struct activation_kind {
     bool situ;
     float beta, linear_beta;
 };
-void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct buffer x, struct buffer hidden,
+void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct inputs *x, struct buffer hidden,
                   const struct matrix *gate, const struct matrix *up, struct activation_kind activation,
                   unsigned n_threads);
-
-/* y = W x for rows that are given by pointer, any number of them. */
-void linear_rows(const struct kernels *kernels, float *const *y, const float *const *x, const struct matrix *w,
-                 size_t n_rows);
 
 /* The gated activation of n values. */
 void activate(const struct kernels *kernels, struct activation_kind kind, float *y, const float *gate, const float *up,

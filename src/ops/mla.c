@@ -111,13 +111,11 @@ static uint32_t tiles_heads(const struct plan_context *context, const void *args
 
 void op_mla_absorb(struct plan *plan, const struct mla_op *op)
 {
-    plan_add(plan,
-             (struct plan_node){.label = "mla.absorb",
-                                .stream = "main",
-                                .run = run_absorb,
-                                .tiles = tiles_heads,
-                                .args = keep(plan, op)},
-             buffer_bit(op->q), buffer_bit(op->absorbed));
+    plan_add(
+        plan,
+        (struct plan_node){
+            .label = "mla.absorb", .stream = "main", .run = run_absorb, .tiles = tiles_heads, .args = keep(plan, op)},
+        buffer_bit(op->q), buffer_bit(op->absorbed));
 }
 
 /* Scratch of an attention tile: a chunk's result beside the running one. */
@@ -218,21 +216,19 @@ static void run_output(const struct plan_context *context, const void *args, uin
             y[i] = buffer_row(context, op->out, row + i) + (size_t)head * op->v_dim;
             x[i] = buffer_row(context, op->context, row + i) + (size_t)head * op->latent;
         }
-        linear_rows(context->kernels, y, x, &w, n);
+        kernels_linear(context->kernels, w.dtype)(y, x, &w, n);
         for (uint32_t i = 0; op->output_gate && i < n; i++)
-            context->kernels->sigmoid_mul_f32(y[i], y[i],
-                                              buffer_row(context, op->g, row + i) + (size_t)head * op->v_dim, op->v_dim);
+            context->kernels->sigmoid_mul_f32(
+                y[i], y[i], buffer_row(context, op->g, row + i) + (size_t)head * op->v_dim, op->v_dim);
     }
 }
 
 void op_mla_output(struct plan *plan, const struct mla_op *op)
 {
     uint64_t reads = buffer_bit(op->context) | (op->output_gate ? buffer_bit(op->g) : 0);
-    plan_add(plan,
-             (struct plan_node){.label = "mla.output",
-                                .stream = "main",
-                                .run = run_output,
-                                .tiles = tiles_heads,
-                                .args = keep(plan, op)},
-             reads, buffer_bit(op->out));
+    plan_add(
+        plan,
+        (struct plan_node){
+            .label = "mla.output", .stream = "main", .run = run_output, .tiles = tiles_heads, .args = keep(plan, op)},
+        reads, buffer_bit(op->out));
 }

@@ -16,6 +16,8 @@ struct groups {
 
 struct experts_args {
     struct moe_op op;
+    struct inputs x;      /* of the half: the experts' input, or what its first half made */
+    struct buffer hidden; /* out of the first half */
     uint32_t tile_outputs;
 };
 
@@ -169,10 +171,10 @@ void op_moe_route(struct plan *plan, const struct moe_op *op)
              (struct plan_node){
                  .label = "moe.route", .stream = "router", .run = run_route, .tiles = step_tiles_rows, .args = a},
              0, buffer_bit(op->logits) | buffer_bit(op->chosen) | buffer_bit(op->weights));
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "moe.group", .stream = "router", .run = run_group, .tiles = tiles_one, .args = a},
-             buffer_bit(op->chosen), buffer_bit(op->groups));
+    plan_add(
+        plan,
+        (struct plan_node){.label = "moe.group", .stream = "router", .run = run_group, .tiles = tiles_one, .args = a},
+        buffer_bit(op->chosen), buffer_bit(op->groups));
 }
 
 static uint32_t blocks_of(uint32_t outputs, uint32_t tile_outputs)
@@ -204,17 +206,16 @@ static void run_inner(const struct plan_context *context, const void *args, uint
     float *gates = (float *)(void *)context->scratch, *ups = gates + (size_t)EXPERT_ROWS * a->tile_outputs;
     for (uint32_t at = begin; at < end; at += EXPERT_ROWS) {
         float *gp[EXPERT_ROWS], *up_rows[EXPERT_ROWS];
-        const float *x[EXPERT_ROWS];
-        uint32_t n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
+        uint32_t rows[EXPERT_ROWS], n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
         for (uint32_t i = 0; i < n; i++) {
             gp[i] = gates + (size_t)i * a->tile_outputs;
             up_rows[i] = ups + (size_t)i * a->tile_outputs;
-            x[i] = buffer_row(context, op->x, g.pairs[at + i] / op->n_chosen);
+            rows[i] = g.pairs[at + i] / op->n_chosen;
         }
-        linear_rows(context->kernels, gp, x, &gate, n);
-        linear_rows(context->kernels, up_rows, x, &up, n);
+        inputs_product(context, &a->x, inputs_form(&a->x, &gate), gp, rows, &gate, n);
+        inputs_product(context, &a->x, inputs_form(&a->x, &up), up_rows, rows, &up, n);
         for (uint32_t i = 0; i < n; i++)
-            activate(context->kernels, op->activation, buffer_row(context, op->hidden, at + i) + first, gp[i],
+            activate(context->kernels, op->activation, buffer_row(context, a->hidden, at + i) + first, gp[i],
                      up_rows[i], count);
     }
 }
@@ -229,13 +230,12 @@ static void run_down(const struct plan_context *context, const void *args, uint3
     struct matrix down = matrix_rows(&op->experts[e].down, first, count);
     for (uint32_t at = begin; at < end; at += EXPERT_ROWS) {
         float *y[EXPERT_ROWS];
-        const float *x[EXPERT_ROWS];
-        uint32_t n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
+        uint32_t rows[EXPERT_ROWS], n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
         for (uint32_t i = 0; i < n; i++) {
             y[i] = buffer_row(context, op->expert_out, at + i) + first;
-            x[i] = buffer_row(context, op->hidden, at + i);
+            rows[i] = at + i;
         }
-        linear_rows(context->kernels, y, x, &down, n);
+        inputs_product(context, &a->x, inputs_form(&a->x, &down), y, rows, &down, n);
     }
 }
 
@@ -255,8 +255,16 @@ static struct experts_args *experts_args(struct plan *plan, const struct moe_op 
                                          unsigned n_threads)
 {
     struct experts_args *a = plan_args(plan, sizeof *a);
-    *a = (struct experts_args){*op, linear_tile_outputs(op->n_chosen * outputs, n_threads)};
+    *a = (struct experts_args){.op = *op,
+                               .hidden = op->hidden->forms[FORM_F32],
+                               .tile_outputs = linear_tile_outputs(op->n_chosen * outputs, n_threads)};
     return a;
+}
+
+/* What a node reads of its inputs in the forms that a matrix of each expert wants. */
+static uint64_t forms_read(const struct inputs *x, const struct matrix *w)
+{
+    return buffer_bit(x->forms[inputs_form(x, w)]);
 }
 
 void op_moe_experts(struct plan *plan, const struct moe_op *op, unsigned n_threads)
@@ -264,14 +272,26 @@ void op_moe_experts(struct plan *plan, const struct moe_op *op, unsigned n_threa
     struct experts_args *inner = experts_args(plan, op, op->inner, n_threads);
     struct experts_args *down = experts_args(plan, op, op->width, n_threads);
     plan_scratch(plan, (size_t)2 * EXPERT_ROWS * inner->tile_outputs * sizeof(float));
+    uint64_t reads = buffer_bit(op->groups), reads_down = reads;
+    for (uint32_t e = 0; e < op->n_experts; e++) {
+        op_narrow(plan, "main", op->x, &op->experts[e].gate);
+        op_narrow(plan, "main", op->x, &op->experts[e].up);
+        reads |= forms_read(op->x, &op->experts[e].gate) | forms_read(op->x, &op->experts[e].up);
+    }
+    inner->x = *op->x;
     plan_add(plan,
              (struct plan_node){
                  .label = "moe.inner", .stream = "main", .run = run_inner, .tiles = tiles_inner, .args = inner},
-             buffer_bit(op->groups) | buffer_bit(op->x), buffer_bit(op->hidden));
-    plan_add(plan,
-             (struct plan_node){
-                 .label = "moe.down", .stream = "main", .run = run_down, .tiles = tiles_down, .args = down},
-             buffer_bit(op->groups) | buffer_bit(op->hidden), buffer_bit(op->expert_out));
+             reads, buffer_bit(inner->hidden));
+    for (uint32_t e = 0; e < op->n_experts; e++) {
+        op_narrow(plan, "main", op->hidden, &op->experts[e].down);
+        reads_down |= forms_read(op->hidden, &op->experts[e].down);
+    }
+    down->x = *op->hidden;
+    plan_add(
+        plan,
+        (struct plan_node){.label = "moe.down", .stream = "main", .run = run_down, .tiles = tiles_down, .args = down},
+        reads_down, buffer_bit(op->expert_out));
 }
 
 static void run_combine(const struct plan_context *context, const void *args, uint32_t row)

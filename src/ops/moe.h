@@ -22,17 +22,17 @@ struct moe_op {
     uint32_t n_experts, n_chosen, n_groups, n_groups_used, inner, width;
     bool softmax, renormalize;
     float scaling, eps;
-    const float *bias;               /* [E] */
-    const struct expert *experts;    /* [E]; must outlive the plan */
-    const float *latent_norm;        /* [width], or NULL */
+    const float *bias;            /* [E] */
+    const struct expert *experts; /* [E]; must outlive the plan */
+    const float *latent_norm;     /* [width], or NULL */
     struct activation_kind activation;
-    struct buffer logits;            /* [rows][E] of the router, turned into scores in place */
-    struct buffer chosen, weights;   /* [rows][A] experts (u32) and their weights, best first */
-    struct buffer groups;            /* bytes, see moe.c */
-    struct buffer x;                 /* [rows][width] input of the experts */
-    struct buffer hidden;            /* [rows A][inner] */
-    struct buffer expert_out;        /* [rows A][width] */
-    struct buffer out;               /* [rows][width] weighted sum, normed if latent_norm */
+    struct buffer logits;          /* [rows][E] of the router, turned into scores in place */
+    struct buffer chosen, weights; /* [rows][A] experts (u32) and their weights, best first */
+    struct buffer groups;          /* bytes, see moe.c */
+    struct inputs *x;              /* [rows][width] input of the experts; used while the plan is built */
+    struct inputs *hidden;         /* [rows A][inner] */
+    struct buffer expert_out;      /* [rows A][width] */
+    struct buffer out;             /* [rows][width] weighted sum, normed if latent_norm */
 };
 
 /* Bytes of the `groups` buffer. */

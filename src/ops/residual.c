@@ -145,7 +145,8 @@ static void add_history(struct plan *plan, const struct residual *r, const struc
     struct linear_part part = {.w = matrix_rows(&r->queries, s->slot + 1, r->n_slots - s->slot - 1),
                                .y = r->history,
                                .y_column = s->n_blocks * r->n_slots + s->slot + 1};
-    op_linear(plan, "residual.history", "history", block, &part, 1, n_threads);
+    struct inputs inputs = inputs_of(ACT_EXACT, block, r->rows, 1);
+    op_linear(plan, "residual.history", "history", &inputs, &part, 1, n_threads);
 }
 
 void op_slot(struct plan *plan, const struct residual *residual, const struct residual_slot *slot, unsigned n_threads)

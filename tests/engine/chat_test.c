@@ -157,7 +157,7 @@ static void a_hundred_turns_compute_what_is_new(void **state)
             json_array_remove(c.messages, n - 1);
             turn(&c, t, "again");
         } else {
-            /* Questions are the odd messages; those of the first quarter are edited, which keeps the cold runs short. */
+            /* Questions are the odd messages; of the first quarter, which keeps the cold runs short. */
             size_t questions = (n - 1) / 2;
             add_question(&c, 1 + 2 * rng_below(&c.rng, 1 + questions / 4));
             turn(&c, t, "edit");

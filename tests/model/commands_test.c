@@ -1,4 +1,5 @@
-/* The command line as a user meets it: every example of every --help, wrong calls, missing and unwritable files, Ctrl-C.
+/* The command line as a user meets it: every example of every --help, wrong calls, missing and unwritable
+ * files, Ctrl-C.
  *
  * Commands run under sh in a fresh folder, `day0` on their PATH; afterwards the folder shows what was left behind. */
 #include <dirent.h>
@@ -20,7 +21,8 @@
 
 enum { SCRIPT_BYTES = 8192, COMMANDS_MAX = 16 };
 
-static char binary[PATH_MAX], model[PATH_MAX + 32], top[64]; /* top: folders `bin`, `work`; files `script`, `out`, `err` */
+static char binary[PATH_MAX], model[PATH_MAX + 32],
+    top[64]; /* top: folders `bin`, `work`; files `script`, `out`, `err` */
 
 /* What a script left: its exit status, standard output and standard error. */
 struct result {
@@ -122,8 +124,9 @@ static int make_folders(void **state)
     snprintf(model, sizeof model, "%s/models/jargon-k31", root);
     snprintf(top, sizeof top, "/tmp/day0_commands_XXXXXX");
     assert_non_null(mkdtemp(top));
-    snprintf(command, sizeof command, "mkdir %s/bin %s/work && ln -s '%s' %s/bin/day0 && ln -s '%s/models' %s/work/models",
-             top, top, binary, top, root, top);
+    snprintf(command, sizeof command,
+             "mkdir %s/bin %s/work && ln -s '%s' %s/bin/day0 && ln -s '%s/models' %s/work/models", top, top, binary,
+             top, root, top);
     assert_int_equal(shell(command), 0);
     setenv("HOME", top, 1);
     setenv("DAY0_BANDWIDTH_GB_S", "10", 1); /* check measures nothing */
@@ -186,7 +189,8 @@ static void examples_of_help_work(void **state)
         size_t before = n_examples;
         assert_true(r.err[0] == 0 && r.out_bytes > 100);
         char *examples = strstr(r.out, "Example");
-        for (char *save, *line = examples ? strtok_r(examples, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save))
+        for (char *save, *line = examples ? strtok_r(examples, "\n", &save) : NULL; line;
+             line = strtok_r(NULL, "\n", &save))
             if (strncmp(line, "  ", 2) == 0 && strstr(line, "day0 ")) {
                 run_example(line + 2);
                 n_examples++;
@@ -196,8 +200,9 @@ static void examples_of_help_work(void **state)
         result_free(&r);
     }
     print_message("%zu examples of %zu commands\n", n_examples, n);
-    struct result r = run_well("test $(wc -c <prompt.f32) = $((5 * 2048 * 4)) && test $(wc -c <logits.f32) = $((11 * 2048 * 4))"
-                               " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && rm -r speed.csv random");
+    struct result r =
+        run_well("test $(wc -c <prompt.f32) = $((5 * 2048 * 4)) && test $(wc -c <logits.f32) = $((11 * 2048 * 4))"
+                 " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && rm -r speed.csv random");
     result_free(&r);
 }
 
@@ -265,8 +270,9 @@ static void wrong_calls(void **state)
 static void logits_refuses_cleanly(void **state)
 {
     (void)state;
-    struct result r = run_well("echo 1 2 abc >words.ids; echo 5 6 5000 >large.ids; echo 5 -6 >negative.ids; echo old >old.f32;"
-                               "echo 99999999999999999999 >huge.ids; printf '5 6 \\000 7' >nul.ids; mkdir folder");
+    struct result r =
+        run_well("echo 1 2 abc >words.ids; echo 5 6 5000 >large.ids; echo 5 -6 >negative.ids; echo old >old.f32;"
+                 "echo 99999999999999999999 >huge.ids; printf '5 6 \\000 7' >nul.ids; mkdir folder");
     result_free(&r);
     static const struct {
         const char *arguments, *word;
@@ -314,9 +320,10 @@ static void logits_refuses_cleanly(void **state)
 static void logits_into_a_pipe(void **state)
 {
     (void)state;
-    struct result r = run_well("mkfifo pipe; cat pipe >copy & day0 logits --tokens prompt.ids --out pipe && wait &&"
-                               "test -p pipe && test $(wc -c <copy) = $((5 * 2048 * 4)) && rm pipe copy &&"
-                               "day0 logits --tokens prompt.ids --out /dev/stdout | wc -c | grep -qx $((5 * 2048 * 4))");
+    struct result r =
+        run_well("mkfifo pipe; cat pipe >copy & day0 logits --tokens prompt.ids --out pipe && wait &&"
+                 "test -p pipe && test $(wc -c <copy) = $((5 * 2048 * 4)) && rm pipe copy &&"
+                 "day0 logits --tokens prompt.ids --out /dev/stdout | wc -c | grep -qx $((5 * 2048 * 4))");
     assert_string_equal(r.err, "");
     result_free(&r);
 }
@@ -346,7 +353,8 @@ static void answers(void **state)
 {
     (void)state;
     struct result quiet = run_well("day0 run -n 12 --seed 1"), closed = run_well("day0 run -n 12 --seed 1 <&-"),
-                  empty = run_well(": | day0 run -n 12 --seed 1"), piped = run_well("echo What is a hacker? | day0 run -n 12 --seed 1"),
+                  empty = run_well(": | day0 run -n 12 --seed 1"),
+                  piped = run_well("echo What is a hacker? | day0 run -n 12 --seed 1"),
                   other = run_well("day0 run -p 'What is a kluge?' -n 12 --seed 1");
     assert_true(quiet.out_bytes > 5 && quiet.err[0] == 0);
     assert_string_equal(closed.out, quiet.out);
@@ -360,14 +368,16 @@ static void answers(void **state)
 
 /* ---- Ctrl-C ---- */
 
-/* A model that babbles: random weights behind the bundled tokenizer, so that characters come in halves and the end never. */
+/* A model that babbles: random weights behind the bundled tokenizer, so that characters come in halves and the end
+ * never. */
 static struct synth_directory write_babbler(void)
 {
     char command[3 * PATH_MAX];
     struct synth synth = synth_default();
     synth.vocabulary = 2048;
     struct synth_directory directory = synth_write(&synth);
-    snprintf(command, sizeof command, "cp '%s'/tiktoken.model '%s'/tokenizer_config.json %s", model, model, directory.path);
+    snprintf(command, sizeof command, "cp '%s'/tiktoken.model '%s'/tokenizer_config.json %s", model, model,
+             directory.path);
     assert_int_equal(shell(command), 0);
     return directory;
 }
@@ -400,8 +410,8 @@ static void interrupted_run_ends_well(void **state)
             dup2(ends[1], STDOUT_FILENO);
             close(ends[0]);
             close(ends[1]);
-            execl(binary, "day0", "run", "-m", babbler.path, "--raw", "-p", "x", "-n", "1000000", "--temp", "1", "--top-p", "1",
-                  "--seed", seed, (char *)NULL);
+            execl(binary, "day0", "run", "-m", babbler.path, "--raw", "-p", "x", "-n", "1000000", "--temp", "1",
+                  "--top-p", "1", "--seed", seed, (char *)NULL);
             _exit(127);
         }
         close(ends[1]);
@@ -432,9 +442,9 @@ static void interrupted_run_ends_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(examples_of_help_work),    cmocka_unit_test(wrong_calls),
-        cmocka_unit_test(logits_refuses_cleanly),   cmocka_unit_test(logits_into_a_pipe),
-        cmocka_unit_test(tokenize_there_and_back),  cmocka_unit_test(answers),
+        cmocka_unit_test(examples_of_help_work),     cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(logits_refuses_cleanly),    cmocka_unit_test(logits_into_a_pipe),
+        cmocka_unit_test(tokenize_there_and_back),   cmocka_unit_test(answers),
         cmocka_unit_test(interrupted_run_ends_well),
     };
     return cmocka_run_group_tests_name("commands", tests, make_folders, remove_folders);

@@ -5,11 +5,27 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "cpu/tiers.h"
 #include "model_help.h"
 #include "ops/select.h"
 
 static const char *const cases[] = {"k31-s1", "k3-s1", "linear-s1"};
 enum { N_CASES = sizeof cases / sizeof *cases, SEQUENCES = 5, SEQUENCE_TOKENS = 120 };
+
+/* Options for exact comparison under the precision policy of a test: its state, NULL for exact. Skips what this machine
+ * lacks the arithmetic for. */
+static struct model_options policy_options(void **state, uint32_t context_max)
+{
+    struct model_options options = exact_options(context_max);
+    unsigned tiers;
+    if (*state)
+        options.act = *(const enum act *)*state;
+    if (tiers_parse(act_tier(options.act), &tiers, NULL) != STATUS_OK) {
+        print_message("--act %s: this machine has no tier %s\n", act_name(options.act), act_tier(options.act));
+        skip();
+    }
+    return options;
+}
 
 /* ------------------------------------------------------------------------------------------------ allocations */
 
@@ -58,7 +74,6 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 
 static void law_9_a_step_allocates_nothing(void **state)
 {
-    (void)state;
     if (!COUNTS_ALLOCATIONS) {
         print_message("allocations are the sanitizer's in this build\n");
         skip();
@@ -68,7 +83,7 @@ static void law_9_a_step_allocates_nothing(void **state)
     assert_true(allocations > 0);
     for (int c = 0; c < N_CASES; c++) {
         struct golden g = golden_load(cases[c], 300);
-        struct model_options options = exact_options(g.n_tokens);
+        struct model_options options = policy_options(state, g.n_tokens);
         struct model *model = open_or_fail(g.directory, &options);
         struct sequence sequence;
         float *logits = malloc((size_t)g.n_tokens * g.vocabulary * sizeof(float));
@@ -140,13 +155,12 @@ static void run_mixed(const struct golden *g, const struct model_options *option
 
 static void law_2_neighbours_change_nothing(void **state)
 {
-    (void)state;
     for (int c = 0; c < N_CASES; c++) {
         struct golden g = golden_load(cases[c], 300);
         struct answers solo[SEQUENCES];
         size_t count = (size_t)SEQUENCE_TOKENS * g.vocabulary;
         float *mixed[SEQUENCES];
-        struct model_options options = exact_options(SEQUENCE_TOKENS);
+        struct model_options options = policy_options(state, SEQUENCE_TOKENS);
         for (int s = 0; s < SEQUENCES; s++) {
             solo[s] = run_pieces(g.directory, &options, tokens_of(&g, s), SEQUENCE_TOKENS, NULL, 0);
             mixed[s] = malloc(count * sizeof(float));
@@ -221,13 +235,12 @@ static uint64_t hash_after(const struct golden *g, const struct model_options *o
 
 static void law_3_pieces_leave_the_same_state(void **state)
 {
-    (void)state;
     static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16},
                             keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
     for (int c = 0; c < N_CASES; c++)
         for (int t = 0; t < 3; t++) {
             struct golden g = golden_load(cases[c], 300);
-            struct model_options options = exact_options(g.n_tokens);
+            struct model_options options = policy_options(state, g.n_tokens);
             options.latent_dtype = latents[t];
             options.index_dtype = keys[t];
             options.rewinds = true;
@@ -293,10 +306,9 @@ static void feed_with_detours(struct model *model, const struct golden *g, uint6
 
 static void law_4_rewound_tokens_leave_no_trace(void **state)
 {
-    (void)state;
     for (int c = 0; c < N_CASES; c++) {
         struct golden g = golden_load(cases[c], 200);
-        struct model_options options = exact_options(g.n_tokens);
+        struct model_options options = policy_options(state, g.n_tokens);
         struct answers plain = run_pieces(g.directory, &options, g.tokens, g.n_tokens, NULL, 0);
         options.rewinds = true;
         float *logits = malloc(plain.n_logits * sizeof(float));
@@ -386,8 +398,40 @@ static void law_6_selection_is_exact(void **state)
     }
 }
 
+static void policies_are_the_same_on_every_tier(void **state)
+{
+    struct golden g = golden_load(cases[0], 200);
+    struct model_options options = policy_options(state, g.n_tokens);
+    struct answers first = {0};
+    const char *tiers[8];
+    size_t n_tiers = machine_tiers(tiers, 8), n_runs = 0;
+    for (size_t i = 0; i < n_tiers; i++) {
+        struct model *model;
+        struct error err;
+        options.cpu = tiers[i];
+        enum status status = model_open(&model, g.directory, &options, &err);
+        model_close(model);
+        if (status != STATUS_OK) { /* refused by name */
+            assert_int_equal(status, STATUS_UNSUPPORTED);
+            assert_non_null(strstr(err.text, act_tier(options.act)));
+            continue;
+        }
+        struct answers answers = run_pieces(g.directory, &options, g.tokens, g.n_tokens, NULL, 0);
+        if (n_runs++ == 0) {
+            first = answers;
+            continue;
+        }
+        assert_same_bits(&answers, &first, tiers[i]);
+        answers_free(&answers);
+    }
+    assert_true(n_runs > 0);
+    answers_free(&first);
+    golden_free(&g);
+}
+
 int main(void)
 {
+    static enum act int8 = ACT_INT8, f16 = ACT_F16;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
@@ -395,6 +439,13 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_the_chosen_rows),
         cmocka_unit_test(law_6_selection_is_exact),
         cmocka_unit_test(law_9_a_step_allocates_nothing),
+        {"law 2, --act int8", law_2_neighbours_change_nothing, NULL, NULL, &int8},
+        {"law 2, --act f16", law_2_neighbours_change_nothing, NULL, NULL, &f16},
+        {"law 3, --act f16", law_3_pieces_leave_the_same_state, NULL, NULL, &f16},
+        {"law 4, --act f16", law_4_rewound_tokens_leave_no_trace, NULL, NULL, &f16},
+        {"law 9, --act f16", law_9_a_step_allocates_nothing, NULL, NULL, &f16},
+        {"tiers, --act int8", policies_are_the_same_on_every_tier, NULL, NULL, &int8},
+        {"tiers, --act f16", policies_are_the_same_on_every_tier, NULL, NULL, &f16},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

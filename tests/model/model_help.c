@@ -23,7 +23,8 @@ static char *read_or_fail(const char *directory, const char *name, size_t *bytes
 {
     char path[PATH_BYTES_MAX], *data;
     struct error err;
-    if (file_join(path, directory, name, &err) != STATUS_OK || file_read(path, 1 << 28, &data, bytes, &err) != STATUS_OK)
+    if (file_join(path, directory, name, &err) != STATUS_OK ||
+        file_read(path, 1 << 28, &data, bytes, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return data;
 }
@@ -163,7 +164,7 @@ void assert_same_bits(const struct answers *got, const struct answers *want, con
 
 size_t machine_tiers(const char **names, size_t max)
 {
-    static const char *const all[] = {"ref", "avx2", "avx512", "neon"};
+    static const char *const all[] = {"ref", "avx2", "avx512", "avx512fp16", "neon"};
     static bool said;
     size_t n = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -1,4 +1,5 @@
-/* Kinds of faults that sparse attention invites: equal scores, contexts around top-k, long contexts in little memory. */
+/* Kinds of faults that sparse attention invites: equal scores, contexts around top-k, long contexts in little
+ * memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

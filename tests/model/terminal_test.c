@@ -1,4 +1,5 @@
-/* day0 chat and day0 run on a terminal: Ctrl-C, commands, input of several lines, progress, and chat through a pipe.
+/* day0 chat and day0 run on a terminal: Ctrl-C, commands, input of several lines, progress, and chat through
+ * a pipe.
  *
  * Where an answer must go on for a while until it is interrupted, questions are asked until one does. */
 #include <fcntl.h>
@@ -113,7 +114,8 @@ static void assert_message(const json_t *messages, size_t index, const char *rol
 
 /* ---- Ctrl-C ---- */
 
-/* Asks and interrupts the answer after some bytes; it may be over before that, or while the key is on its way. */
+/* Asks and interrupts the answer after some bytes; it may be over before that, or while the key is on its
+ * way. */
 static void ask_and_interrupt(struct terminal *t, size_t bytes)
 {
     terminal_type(t, "What is a hacker?\r");
@@ -343,7 +345,8 @@ static void a_pipe_is_read_as_it_is(void **state)
     size_t bytes;
     struct error err;
     snprintf(script, sizeof script,
-             "printf 'What is a hacker?\\n/stats\\n\\n\"\"\"\\nA\\nB\\n\"\"\"\\none \\\\\\ntwo\\n/save %s\\nAnd?' |"
+             "printf 'What is a hacker?\\n/stats\\n\\n\"\"\"\\nA\\nB\\n\"\"\"\\none \\\\\\ntwo\\n/save "
+             "%s\\nAnd?' |"
              "%s chat --temp 0 -n 8 >%s/out 2>%s/err",
              conversation, terminal_day0(), folder, folder);
     assert_int_equal(system(script), 0);

@@ -26,7 +26,7 @@ tree=$1
         sub(/\.c$/, "", stem)
         room = file
         sub(/[^\/]*$/, "", room)
-        if (room == "src/kernels/" && match(stem, /_(ref|avx2|avx512|neon)$/)) {
+        if (room == "src/kernels/" && match(stem, /_(ref|avx2|avx512|avx512fp16|neon)$/)) {
             tier = substr(stem, RSTART)
             base = substr(name, 1, length(name) - length(tier))
             good = substr(name, length(base) + 1) == tier && base in kernel

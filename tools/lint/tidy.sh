@@ -10,6 +10,8 @@ for source in "$@"; do
     case $source in
     *_avx2.c) flags=$x86 ;;
     *_avx512.c) flags="$x86 -mavx512f -mavx512bw -mavx512vl -mavx512dq" ;;
+    *_avx512fp16.c)
+        flags="$x86 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi -mavx512fp16" ;;
     src/base/error.c) flags='' ;;
     *) flags='-include tools/lint/analyzer.h' ;;
     esac

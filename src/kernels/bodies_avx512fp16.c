@@ -1,0 +1,8 @@
+#include <stdbool.h>
+
+#define BODY(name) name##_avx512fp16
+#include "kernels/simd_avx512.h"
+/* The order matters: later texts use functions of earlier ones. */
+#include "kernels/rows_body.h"
+#include "kernels/int8_body.h"
+#include "kernels/half_body.h"

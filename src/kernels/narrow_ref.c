@@ -1,0 +1,148 @@
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+#include "kernels/sums_ref.h"
+#include "tensor/narrow.h"
+
+#define NAN_BITS 0x7fc00000u
+
+/* The largest magnitude of n values; false if one is not finite. */
+static bool peak_of(const float *x, size_t n, float *peak)
+{
+    *peak = 0.0f;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i]))
+            return false;
+        *peak = fmaxf(*peak, fabsf(x[i]));
+    }
+    return true;
+}
+
+void narrow_int8_ref(void *out, const float *x, size_t n)
+{
+    static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    struct narrow_group *groups = out;
+    for (size_t g = 0; g < n / NARROW_GROUP; g++) {
+        const float *group = x + g * NARROW_GROUP;
+        float peak;
+        bool finite = peak_of(group, NARROW_GROUP, &peak), plain = finite && peak >= 0x1p-100f;
+        int sum = 0;
+        for (size_t i = 0; i < NARROW_GROUP; i++) {
+            int code = plain ? (int)rintf(group[i / 8 * 8 + order[i % 8]] * (127.0f / peak)) : 0;
+            groups[g].codes[i] = (int8_t)code;
+            sum += code;
+        }
+        groups[g].scale = plain ? peak / 254.0f : finite ? 0.0f : f32_from_bits(NAN_BITS);
+        groups[g].offset = -12 * sum;
+    }
+}
+
+void linear_mxfp4_int8_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    size_t n_groups = w->columns / MX_BLOCK;
+    for (size_t row = 0; row < w->rows; row++) {
+        const uint8_t *bytes = (const uint8_t *)w->data + row * matrix_row_bytes(w);
+        for (size_t t = 0; t < n_tokens; t++) {
+            const struct narrow_group *groups = x[t];
+            float sum = 0.0f;
+            for (size_t g = 0; g < n_groups; g++) {
+                int dot = 0;
+                const uint8_t *block = bytes + g * (MX_BLOCK / 2);
+                for (size_t i = 0; i < MX_BLOCK; i++)
+                    dot += (int)(2.0f * mx_e2m1_values[block[i / 2] >> (i & 1 ? 4 : 0) & 15]) *
+                           groups[g].codes[i / 8 * 8 + place[i % 8]];
+                float scale = mx_e8m0_value(w->scales[row * n_groups + g]) * groups[g].scale;
+                sum = fmaf((float)dot, scale, sum);
+            }
+            y[t][row] = sum;
+        }
+    }
+}
+
+/* To the nearest half, ties to even. Every half is a multiple of the unit of its exponent, 2^-24 at least. */
+static uint16_t half_from(double x)
+{
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    double magnitude = fabs(x);
+    int exponent;
+    if (isnan(x))
+        return 0x7e00;
+    if (magnitude == 0.0)
+        return sign;
+    if (magnitude >= 65520.0)
+        return (uint16_t)(sign | 0x7c00);
+    (void)frexp(magnitude, &exponent); /* magnitude < 2^exponent */
+    int unit = exponent - 11 < -24 ? -24 : exponent - 11;
+    /* At most 2^11; as bits, exponent field and mantissa in one, a carry goes where it must. */
+    unsigned steps = (unsigned)rint(ldexp(magnitude, -unit));
+    return (uint16_t)(sign | (((unsigned)(unit + 24) << 10) + steps));
+}
+
+void narrow_f16_ref(void *out, const float *x, size_t n)
+{
+    uint16_t *halves = out;
+    float peak, scale = f32_from_bits(NAN_BITS), factor = 0.0f;
+    bool finite = peak_of(x, n, &peak);
+    if (finite) {
+        uint32_t field = f32_bits(peak) >> 23;
+        field = field < 8 ? 8 : field > 246 ? 246 : field;
+        factor = f32_from_bits((248 - field) << 23);
+        scale = f32_from_bits((field - 6) << 23);
+    }
+    for (size_t i = 0; i < narrow_padded(n); i++)
+        halves[i] = i < n && finite ? half_from((double)(x[i] * factor)) : 0;
+    memcpy(halves + narrow_padded(n), &scale, sizeof scale);
+}
+
+/* a * b + c of halves, rounded once: the product is exact in a double, and so is the sum but where one summand is below
+ * 2^-31 of the other, far too little to reach the middle between two halves. */
+static uint16_t fma_half(uint16_t a, uint16_t b, uint16_t c)
+{
+    return half_from((double)f32_from_f16(a) * (double)f32_from_f16(b) + (double)f32_from_f16(c));
+}
+
+/* w * 2^12; 0 below the smallest normal half. */
+static uint16_t weight_half(uint16_t bf16)
+{
+    float magnitude = f32_from_bf16(bf16 & 0x7fff);
+    uint16_t half = magnitude < 0x1p-26f ? 0 : half_from((double)magnitude * (1 << NARROW_F16_EXPONENT));
+    return half | (bf16 & 0x8000);
+}
+
+static float dot_half(const uint16_t *x, const uint16_t *w, size_t n)
+{
+    enum { BLOCK = 512, HALF_LANES = 32 };
+    float lanes[LANES] = {0};
+    for (size_t at = 0; at < n; at += BLOCK) {
+        uint16_t h[HALF_LANES] = {0};
+        for (size_t i = at; i < n && i < at + BLOCK; i++)
+            h[i % HALF_LANES] = fma_half(x[i], weight_half(w[i]), h[i % HALF_LANES]);
+        for (size_t j = 0; j < LANES; j++)
+            lanes[j] += f32_from_f16(fma_half(h[j], 0x3c00, h[j + LANES]));
+    }
+    return sum_lanes(lanes);
+}
+
+static float dot_wide(const uint16_t *x, const uint16_t *w, size_t n)
+{
+    float lanes[LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lanes[i % LANES] = fmaf(f32_from_f16(x[i]), f32_from_bf16(w[i]), lanes[i % LANES]);
+    return sum_lanes(lanes);
+}
+
+void linear_bf16_f16_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    for (size_t row = 0; row < w->rows; row++) {
+        const uint16_t *weights = (const uint16_t *)w->data + row * w->columns;
+        bool wide = false;
+        for (size_t i = 0; i < w->columns; i++)
+            wide = wide || (weights[i] & 0x7fff) >= 0x4100; /* 8, infinity or NaN */
+        for (size_t t = 0; t < n_tokens; t++) {
+            float scale = narrow_scale(x[t], w->columns);
+            y[t][row] = wide ? dot_wide(x[t], weights, w->columns) * (scale * (1 << NARROW_F16_EXPONENT))
+                             : dot_half(x[t], weights, w->columns) * scale;
+        }
+    }
+}

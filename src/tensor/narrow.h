@@ -1,0 +1,62 @@
+/* Activations in narrower forms, for products in narrower arithmetic: a row of n values as flat memory.
+ *
+ *     FORM_INT8   n a multiple of 32: a struct narrow_group for every 32 values
+ *     FORM_F16    [n up to a multiple of 32] halves, zeros beyond n, then the float that scales sums back
+ *
+ * What the numbers are is written at the kernels narrow_* (kernels/narrow.def). */
+#ifndef DAY0_TENSOR_NARROW_H
+#define DAY0_TENSOR_NARROW_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum form {
+    FORM_F32, /* as they are */
+    FORM_INT8,
+    FORM_F16,
+    FORM_COUNT,
+};
+
+enum {
+    NARROW_GROUP = 32,
+    NARROW_F16_EXPONENT = 12, /* BF16 weights meet halves as w * 2^12 */
+};
+
+/* Thirty-two values, value = code * 2 * scale. Within every eight the order is 0 2 4 6 1 3 5 7, that in which nibbles
+ * come out of bytes. */
+struct narrow_group {
+    int8_t codes[NARROW_GROUP];
+    float scale;
+    int32_t offset; /* -12 * sum of the codes */
+};
+
+static inline size_t narrow_padded(size_t n)
+{
+    return (n + NARROW_GROUP - 1) / NARROW_GROUP * NARROW_GROUP;
+}
+
+/* Bytes of a row of n values. */
+static inline size_t narrow_bytes(enum form form, size_t n)
+{
+    return form == FORM_INT8  ? n / NARROW_GROUP * sizeof(struct narrow_group)
+           : form == FORM_F16 ? 2 * narrow_padded(n) + 4
+                              : 4 * n;
+}
+
+/* The distance at which rows should lie: whole cache lines, an odd number of them, so that a column of many rows is
+ * spread over all sets of a cache. */
+static inline size_t narrow_stride(enum form form, size_t n)
+{
+    return ((narrow_bytes(form, n) + 63) / 64 | 1) * 64;
+}
+
+/* FORM_F16: what sums are multiplied by. */
+static inline float narrow_scale(const void *row, size_t n)
+{
+    float scale;
+    memcpy(&scale, (const char *)row + 2 * narrow_padded(n), sizeof scale);
+    return scale;
+}
+
+#endif

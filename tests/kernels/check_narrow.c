@@ -1,0 +1,222 @@
+#include "check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/narrow.h"
+
+enum { TOKENS_MAX = 131, GAP = 3 };
+
+struct shape {
+    uint32_t rows, columns;
+    size_t n_tokens;
+};
+
+/* Around tiles, panels and blocks: tokens 4, 8, 64; rows 6, 8, 12, 16; columns 32, 512. */
+static const struct shape shapes_f16[] = {
+    {1, 1, 1},     {9, 31, 2},    {8, 32, 1},    {17, 33, 1},  {6, 512, 4},  {7, 513, 3},
+    {5, 0, 2},     {0, 32, 2},    {4, 8, 0},     {13, 511, 5}, {6, 1024, 6}, {8, 2079, 1},
+    {12, 128, 63}, {25, 544, 64}, {14, 600, 67}, {2, 48, 131}, {11, 576, 9}, {24, 96, 12},
+};
+static const struct shape shapes_int8[] = {
+    {1, 32, 1},   {17, 64, 1}, {7, 96, 3}, {16, 512, 4}, {15, 544, 6}, {33, 1056, 1},
+    {5, 128, 67}, {3, 0, 2},   {0, 32, 2}, {4, 32, 0},   {32, 64, 64}, {18, 576, 131},
+};
+static const struct shape shapes_bench[] = {{32768, 8192, 1}, {2048, 2048, 1}, {2048, 2048, 8}, {2048, 2048, 64}};
+
+static bool bits_like(const void *a, const void *b)
+{
+    return memcmp(a, b, 4) == 0;
+}
+
+/* Rows of every magnitude, zeros, and with specials such as hold NaN and infinities. */
+static void fill_row(struct check *c, float *x, size_t n)
+{
+    float scale = ldexpf(1.0f, (int)rng_below(&c->rng, 24) - 12);
+    if (rng_below(&c->rng, 8) == 0)
+        scale = ldexpf(1.0f, (int)rng_below(&c->rng, 250) - 126);
+    if (c->bench)
+        scale = 1.0f;
+    fill_normal(c, x, n, 1.0f);
+    for (size_t i = 0; i < n; i++)
+        x[i] = rng_below(&c->rng, 64) ? x[i] * scale : -0.0f;
+}
+
+static void check_narrow(struct check *c, enum form form)
+{
+    for (size_t n = 0; next_length(c, &n);)
+        for (int again = 0; again < (c->bench ? 1 : 4); again++) {
+            size_t count = form == FORM_INT8 ? n / NARROW_GROUP * NARROW_GROUP : n;
+            begin(c, "n=%zu", count);
+            float *x = floats(c, INPUT, count);
+            uint64_t *out = longs(c, OUTPUT, (narrow_bytes(form, count) + 7) / 8);
+            fill_row(c, x, count);
+            for (size_t i = 0; again == 3 && i < count; i++) /* halfway between codes */
+                x[i] = i % 32 ? (float)((int)rng_below(&c->rng, 254) - 127) + 0.5f : 127.0f;
+            work(c, 4.0 * (double)count, 2.0 * (double)count);
+            while (next_body(c))
+                CALL(c, narrow_int8)(out, x, count);
+        }
+}
+
+void check_narrow_int8(struct check *c)
+{
+    check_narrow(c, FORM_INT8);
+}
+
+void check_narrow_f16(struct check *c)
+{
+    check_narrow(c, FORM_F16);
+}
+
+struct batch {
+    const void *x[TOKENS_MAX];
+    float *y[TOKENS_MAX];
+    float *first_y;
+};
+
+/* Narrowed rows, in backward order, and outputs with gaps. */
+static void make_batch(struct check *c, struct batch *batch, enum form form, const struct shape *shape)
+{
+    size_t stride = narrow_stride(form, shape->columns), n = shape->n_tokens;
+    uint64_t *x = longs(c, INPUT, n * stride / 8);
+    size_t count = n ? n * (shape->rows + GAP) - GAP : 0;
+    batch->first_y = floats(c, OUTPUT, count);
+    float *row = malloc((shape->columns + 1) * sizeof *row);
+    for (size_t t = 0; t < n; t++) {
+        char *out = (char *)x + (n - 1 - t) * stride;
+        fill_row(c, row, shape->columns);
+        (form == FORM_INT8 ? narrow_int8_ref : narrow_f16_ref)(out, row, shape->columns);
+        batch->x[t] = out;
+        batch->y[t] = batch->first_y + t * (shape->rows + GAP);
+    }
+    free(row);
+}
+
+static void fill_weights(struct check *c, struct matrix *w, enum form form, const struct shape *shape)
+{
+    size_t n = (size_t)shape->rows * shape->columns;
+    *w = (struct matrix){NULL, NULL, shape->rows, shape->columns, form == FORM_INT8 ? DTYPE_MXFP4 : DTYPE_BF16};
+    if (form == FORM_INT8) {
+        uint8_t *data = bytes(c, INPUT, n / 2), *scales = bytes(c, INPUT, n / MX_BLOCK);
+        fill_bytes(c, data, n / 2);
+        for (size_t i = 0; i < n / MX_BLOCK; i++)
+            scales[i] = (uint8_t)(c->specials ? rng_next(&c->rng) : 118 + rng_below(&c->rng, 8));
+        w->data = data;
+        w->scales = scales;
+        return;
+    }
+    uint16_t *data = shorts(c, INPUT, n);
+    fill_half(c, data, n, DTYPE_BF16, 1.0f / sqrtf((float)shape->columns + 1.0f));
+    for (uint32_t row = 0; row < shape->rows && !c->bench; row++) {
+        size_t at = (size_t)row * shape->columns, kind = rng_below(&c->rng, 6);
+        for (size_t i = 0; i < shape->columns && kind < 2; i++) /* small weights, around the least half */
+            data[at + i] =
+                bf16_from_f32(ldexpf(f32_from_bf16(data[at + i]), -(int)(kind ? 10 : rng_below(&c->rng, 30))));
+        static const uint16_t edges[] = {0x40ff, 0x4100, 0xc0ff, 0xc180, 0x3280, 0x327f, 0x3281, 0x0001};
+        if (shape->columns && kind >= 4) /* one at the edges: just below 8 and 8, 2^-26 and around it */
+            data[at + rng_below(&c->rng, shape->columns)] = edges[rng_below(&c->rng, COUNT(edges))];
+    }
+    w->data = data;
+}
+
+static double weight_at(const struct matrix *w, size_t row, size_t i)
+{
+    if (w->dtype == DTYPE_BF16)
+        return f32_from_bf16(((const uint16_t *)w->data)[row * w->columns + i]);
+    return mx_e2m1_values[((const uint8_t *)w->data)[(row * w->columns + i) / 2] >> (i & 1 ? 4 : 0) & 15] *
+           ldexp(1.0, w->scales[(row * w->columns + i) / MX_BLOCK] - 127);
+}
+
+static double input_at(const void *x, size_t columns, enum form form, size_t i)
+{
+    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    if (form == FORM_INT8)
+        return 2.0 * ((const struct narrow_group *)x)[i / MX_BLOCK].codes[i % MX_BLOCK / 8 * 8 + place[i % 8]] *
+               ((const struct narrow_group *)x)[i / MX_BLOCK].scale;
+    return ldexp((double)f32_from_f16(((const uint16_t *)x)[i]) * narrow_scale(x, columns), NARROW_F16_EXPONENT);
+}
+
+static void compare(struct check *c, enum form form, const struct matrix *w, const struct batch *batch, size_t n_tokens)
+{
+    for (size_t t = 0; t < n_tokens; t++)
+        for (size_t o = 0; o < w->rows; o++) {
+            double want = 0.0, magnitude = 0.0, inputs = 0.0;
+            for (size_t i = 0; i < w->columns; i++) {
+                double input = input_at(batch->x[t], w->columns, form, i), term = input * weight_at(w, o, i);
+                want += term, magnitude += fabs(term), inputs += fabs(input);
+            }
+            size_t at = (size_t)(batch->y[t] + o - batch->first_y);
+            /* Halves: 17 roundings, or 2^-25 in units of 2^-12 of the scale; weights below 2^-26. */
+            double tolerance = form == FORM_INT8
+                                   ? ((double)w->columns / 32 + 3) * EPS * magnitude
+                                   : 17 * 0x1p-11 * magnitude + 0x1p-26 * inputs +
+                                         17 * 0x1p-25 * w->columns * (double)narrow_scale(batch->x[t], w->columns);
+            if (!near(c, "y", at, reference(c, batch->first_y)[at], want, tolerance + TINY))
+                return;
+        }
+}
+
+/* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
+static void check_law_1(struct check *c, enum form form)
+{
+    struct shape shape = {29, 608, 75};
+    begin(c, "law 1");
+    struct matrix w;
+    struct batch batch;
+    fill_weights(c, &w, form, &shape);
+    make_batch(c, &batch, form, &shape);
+    float *alone = floats(c, SCRATCH, shape.rows);
+    while (next_body(c)) {
+        CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, shape.n_tokens);
+        for (size_t t = 0; t < shape.n_tokens; t++) {
+            CALL(c, linear_mxfp4_int8)(&alone, &batch.x[t], &w, 1);
+            for (size_t o = 0; o < shape.rows; o++)
+                if (!bits_like(&alone[o], &batch.y[t][o]) && !(isnan(alone[o]) && isnan(batch.y[t][o])))
+                    fail(c, "token %zu output %zu alone is %a, among others %a", t, o, (double)alone[o],
+                         (double)batch.y[t][o]);
+        }
+        for (uint32_t row = 0; row < shape.rows; row++) {
+            struct matrix part = matrix_rows(&w, row, row % 3 && row + 2 <= shape.rows ? 2 : 1);
+            CALL(c, linear_mxfp4_int8)(&alone, &batch.x[3], &part, 1);
+            if (!bits_like(&alone[0], &batch.y[3][row]) && !(isnan(alone[0]) && isnan(batch.y[3][row])))
+                fail(c, "row %u alone is %a, among others %a", row, (double)alone[0], (double)batch.y[3][row]);
+        }
+    }
+}
+
+static void check_products(struct check *c, enum form form, const struct shape *list, size_t n_shapes)
+{
+    for (size_t s = 0; s < n_shapes; s++) {
+        begin(c, "%ux%u tokens=%zu", list[s].rows, list[s].columns, list[s].n_tokens);
+        struct matrix w;
+        struct batch batch;
+        fill_weights(c, &w, form, &list[s]);
+        make_batch(c, &batch, form, &list[s]);
+        double w_bytes = (double)w.rows * (double)matrix_row_bytes(&w);
+        work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes,
+             2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
+        while (next_body(c))
+            CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
+        if (exact(c))
+            compare(c, form, &w, &batch, list[s].n_tokens);
+    }
+    if (!c->bench)
+        check_law_1(c, form);
+}
+
+void check_linear_mxfp4_int8(struct check *c)
+{
+    if (c->bench)
+        check_products(c, FORM_INT8, shapes_bench, COUNT(shapes_bench));
+    else
+        check_products(c, FORM_INT8, shapes_int8, COUNT(shapes_int8));
+}
+
+void check_linear_bf16_f16(struct check *c)
+{
+    if (c->bench)
+        check_products(c, FORM_F16, shapes_bench, COUNT(shapes_bench));
+    else
+        check_products(c, FORM_F16, shapes_f16, COUNT(shapes_f16));
+}
