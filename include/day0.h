@@ -217,7 +217,7 @@ typedef struct day0_generation {
     uint32_t tokens_max;        /* 0: only the prompt is computed, for its logits */
     const int32_t *stop_tokens; /* besides those of the model */
     uint32_t n_stop_tokens;
-    const char *const *stop_strings; /* the text ends before the first that appears */
+    const char *const *stop_strings; /* the text ends before the first that is whole */
     uint32_t n_stop_strings;
     bool ignore_end; /* go on past the model's own end tokens */
     bool logprobs;
@@ -233,6 +233,7 @@ DAY0_API day0_generation day0_generation_default(const day0_engine *engine);
 /* -------------------------------------------------------------------------------------------------------- sessions */
 
 DAY0_API DAY0_CHECKED day0_status day0_session_open(day0_session **out, day0_engine *engine, day0_error *error);
+/* Accepts NULL. Work under way is cancelled, its callback told. */
 DAY0_API void day0_session_close(day0_session *session);
 
 /* How much of a submitted text had been computed before. */
@@ -255,6 +256,7 @@ DAY0_API DAY0_CHECKED day0_status day0_engine_step(day0_engine *engine, uint32_t
 /* Steps until no session has work. */
 DAY0_API DAY0_CHECKED day0_status day0_engine_run(day0_engine *engine, day0_error *error);
 
+/* No further token comes; the work ends, and its callback is told, in the step that is running or the next one. */
 DAY0_API void day0_session_cancel(day0_session *session);
 DAY0_API day0_finish day0_session_finish(const day0_session *session);
 /* The sentence of a session that ended with DAY0_FINISH_FAILED, else "". */
