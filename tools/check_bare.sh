@@ -6,7 +6,7 @@
 #
 # install is followed by make check-install and an answer of the installed command.
 #
-# The minimal system is made once, kept as an archive and unpacked anew for every run (BARE_DIR, default /tmp/day0-bare).
+# The minimal system is made once, kept as an archive and unpacked for every run (BARE_DIR, default /tmp/day0-bare).
 # Debian's mirror and apt's settings are the host's: what /etc/apt says of proxies, sources and keys holds inside, too.
 set -eu
 cd "$(dirname "$0")/.."
@@ -29,8 +29,9 @@ mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^
 proxy=$(apt-config dump | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
 [ -z "$proxy" ] || export http_proxy="$proxy"
 
+# shellcheck disable=SC2317 # called by the trap
 remove() {
-    for place in proc dev; do
+    for place in proc dev/pts dev; do
         if mountpoint -q "$root/$place"; then
             umount "$root/$place" 2>/dev/null || umount -l "$root/$place"
         fi
@@ -69,6 +70,7 @@ for name in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
 done
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
+mountpoint -q /dev/pts && mount --bind /dev/pts "$root/dev/pts" # terminals, for the tests of the command line
 
 mkdir "$root/day0"
 git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -cf - |

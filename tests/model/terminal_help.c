@@ -39,7 +39,11 @@ struct terminal terminal_open(const char *const *words)
     struct winsize size = {.ws_row = 24, .ws_col = 80};
     assert_non_null(t.text);
     t.child = forkpty(&t.descriptor, NULL, NULL, &size);
-    assert_true(t.child >= 0);
+    if (t.child < 0) { /* a minimal system may have no /dev/pts */
+        print_message("no pseudo terminal can be had: %s\n", strerror(errno));
+        free(t.text);
+        skip();
+    }
     if (t.child == 0) {
         setenv("TERM", "xterm", 1);
         setenv("LC_ALL", "C", 1);
