@@ -12,7 +12,6 @@ set -eu
 cd "$(dirname "$0")/.."
 what=${1:-check}
 bare=${BARE_DIR:-/tmp/day0-bare}
-root=$bare/root
 suite=bookworm
 
 if [ "$(id -u)" -ne 0 ] || ! command -v debootstrap >/dev/null; then
@@ -30,18 +29,21 @@ mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^
 proxy=$(apt-config dump | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
 [ -z "$proxy" ] || export http_proxy="$proxy"
 
-unmount() {
+# shellcheck disable=SC2317 # called by the trap
+remove() {
     for place in proc dev/pts dev; do
         if mountpoint -q "$root/$place"; then
             umount "$root/$place" 2>/dev/null || umount -l "$root/$place"
         fi
     done
+    rm -rf --one-file-system "$root"
 }
-trap unmount EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 
 mkdir -p "$bare"
+root=$(mktemp -d "$bare/root.XXXXXX") # one a run: two may go on at once
+trap remove EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 if [ ! -e "$bare/minbase.tar" ]; then
     begin=$(seconds)
     rm -rf "$bare/making"
@@ -57,9 +59,6 @@ if [ ! -e "$bare/minbase.tar" ]; then
     echo "check_bare.sh: minimal $suite made in $(($(seconds) - begin)) s"
 fi
 
-unmount
-rm -rf --one-file-system "$root"
-mkdir -p "$root"
 tar -C "$root" -xf "$bare/minbase.tar"
 rm -rf "$root/etc/apt/sources.list" "$root/etc/apt/sources.list.d" "$root/etc/apt/apt.conf.d"
 for name in apt.conf apt.conf.d auth.conf auth.conf.d sources.list sources.list.d preferences.d \
