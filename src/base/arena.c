@@ -42,11 +42,6 @@ void *arena_take(struct arena *arena, size_t bytes)
     return taken;
 }
 
-void arena_discard(void *start, size_t bytes)
-{
-    CHECK(madvise(start, bytes, MADV_DONTNEED) == 0);
-}
-
 enum status memory_take(void *pointer_out, size_t count, size_t size, const char *purpose, struct error *err)
 {
     void *memory = size && count > SIZE_MAX / size ? NULL : calloc(count ? count : 1, size ? size : 1);

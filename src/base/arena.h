@@ -27,10 +27,6 @@ void *arena_take(struct arena *arena, size_t bytes);
 /* The space arena_take(bytes) uses up. */
 size_t arena_cost(size_t bytes);
 
-/* Gives the physical memory of [start, start + bytes) back to the system; it reads as zero afterwards.
- * Both must be multiples of the system's page size. */
-void arena_discard(void *start, size_t bytes);
-
 /* calloc with an error sentence instead of NULL; `count` * `size` must not overflow. Free with free(). */
 NEEDS_CHECK enum status memory_take(void *pointer_out, size_t count, size_t size, const char *purpose,
                                     struct error *err);

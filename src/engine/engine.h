@@ -53,7 +53,7 @@ struct day0_session {
     struct detokenizer detokenizer;
     struct byte_buffer text; /* released with the current token */
     bool text_over;          /* a stop string appeared: no text follows it */
-    uint32_t n_prompt, n_generated;
+    uint32_t n_generated;
     uint32_t last_kept; /* of the current prompt: where its state was reused or kept last */
     char *note;         /* the caller's, carried by files */
     size_t note_bytes;

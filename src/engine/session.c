@@ -177,7 +177,7 @@ static enum status submit(day0_session *s, const int32_t *tokens, size_t n, cons
     s->failure[0] = 0;
     s->finish = DAY0_FINISH_NONE;
     memmove(s->tokens, tokens, n * sizeof *tokens); /* the caller may pass day0_session_tokens back */
-    s->n_tokens = s->n_prompt = (uint32_t)n;
+    s->n_tokens = (uint32_t)n;
     s->n_generated = 0;
     memset(s->counts, 0, s->engine->model->config.vocab_size * sizeof *s->counts);
     if (s->engine->tokenizer)

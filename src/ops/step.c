@@ -5,9 +5,3 @@ uint32_t step_tiles_rows(const struct plan_context *context, const void *args)
     (void)args;
     return step_of(context)->n_rows;
 }
-
-uint32_t step_tiles_spans(const struct plan_context *context, const void *args)
-{
-    (void)args;
-    return step_of(context)->n_spans;
-}

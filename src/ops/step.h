@@ -48,6 +48,5 @@ static inline uint32_t step_row_position(const struct step *step, uint32_t row)
 
 /* Tile counts that several nodes share. */
 uint32_t step_tiles_rows(const struct plan_context *context, const void *args);  /* one a row */
-uint32_t step_tiles_spans(const struct plan_context *context, const void *args); /* one a span */
 
 #endif
