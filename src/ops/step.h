@@ -46,7 +46,7 @@ static inline uint32_t step_row_position(const struct step *step, uint32_t row)
     return span->first_position + (row - span->first_row);
 }
 
-/* Tile counts that several nodes share. */
-uint32_t step_tiles_rows(const struct plan_context *context, const void *args);  /* one a row */
+/* The tile count of nodes with a tile a row. */
+uint32_t step_tiles_rows(const struct plan_context *context, const void *args);
 
 #endif
