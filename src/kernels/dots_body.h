@@ -70,14 +70,12 @@ INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, 
                       const enum dtype dtype)
 {
     const char *row = row_at(rows, r);
-    if (dtype == DTYPE_MXFP4) {
-        const uint8_t *codes = (const uint8_t *)row + at / 2;
+    if (dtype_has_scales(dtype)) {
         float scales[SCALES];
-        v16_store(scales, e8m0_lanes(rows->scales + (r * columns + at) / MX_BLOCK, n / MX_BLOCK));
-        for (size_t i = 0; i < n; i += MX_BLOCK) {
-            mxfp4_table table = mxfp4_scaled(scales[i / MX_BLOCK]);
-            v16_store(out + i, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2, table)));
-            v16_store(out + i + 16, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2 + 8, table)));
+        block_scales(scales, rows->scales, (r * columns + at) / MX_BLOCK, n / MX_BLOCK, dtype);
+        for (size_t i = 0; i < n; i += 16) {
+            v16 weight = widen_scaled((const uint8_t *)row, at + i, scales[i / MX_BLOCK], dtype);
+            v16_store(out + i, dtype == DTYPE_MXFP4 ? v16_from_mxfp4_order(weight) : weight);
         }
         return;
     }
@@ -164,9 +162,10 @@ INLINE void few_tile(float *const *y, const float *const *x, const struct rows *
     few_store(y, sum, r, part, n_rows, tokens, streams);
 }
 
-/* The same for MXFP4. The inputs are brought into the order of the codes, one shuffle for all rows. */
-INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows,
-                           size_t columns, size_t r, const int tokens, const int streams)
+/* The same for types with scales. For MXFP4 inputs are brought into the order of the codes, one shuffle for all
+ * rows. */
+INLINE void few_tile_scaled(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows,
+                            size_t columns, size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
     size_t n_blocks = columns / MX_BLOCK, part = part_rows(n_rows, (size_t)streams);
     const uint8_t *codes[DOT_STREAMS];
@@ -181,23 +180,25 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
         size_t n = n_blocks - first < SCALES ? n_blocks - first : SCALES;
         for (int o = 0; o < streams; o++) {
             size_t row_scales = part_row((size_t)o, r, part, n_rows) * n_blocks;
-            v16_store(scales[o], e8m0_lanes(rows->scales + row_scales + first, n));
+            block_scales(scales[o], rows->scales, row_scales + first, n, dtype);
         }
         for (size_t b = 0; b < n; b++)
             UNROLL for (int half = 0; half < 2; half++) {
                 size_t at = (first + b) * MX_BLOCK + 16 * (size_t)half;
                 v16 input[DOT_TOKENS];
-                UNROLL for (int t = 0; t < tokens; t++)
-                    input[t] = v16_to_mxfp4_order(v16_load(x[t] + at));
+                UNROLL for (int t = 0; t < tokens; t++) {
+                    v16 natural = v16_load(x[t] + at);
+                    input[t] = dtype == DTYPE_MXFP4 ? v16_to_mxfp4_order(natural) : natural;
+                }
                 UNROLL for (int o = 0; o < streams; o++) {
-                    v16 weight = v16_load_mxfp4(codes[o] + at / 2, mxfp4_scaled(scales[o][b]));
+                    v16 weight = widen_scaled(codes[o], at, scales[o][b], dtype);
                     UNROLL for (int t = 0; t < tokens; t++)
                         sum[t][o] = v16_fma(input[t], weight, sum[t][o]);
                 }
             }
     }
     UNROLL for (int t = 0; t < tokens; t++)
-        UNROLL for (int o = 0; o < streams; o++)
+        UNROLL for (int o = 0; o < streams && dtype == DTYPE_MXFP4; o++)
             sum[t][o] = v16_from_mxfp4_order(sum[t][o]);
     few_store(y, sum, r, part, n_rows, tokens, streams);
 }
@@ -205,8 +206,8 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
 INLINE void few_any(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                     size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
-    if (dtype == DTYPE_MXFP4)
-        few_tile_mxfp4(y, x, rows, n_rows, columns, r, tokens, streams);
+    if (dtype_has_scales(dtype))
+        few_tile_scaled(y, x, rows, n_rows, columns, r, tokens, streams, dtype);
     else
         few_tile(y, x, rows, n_rows, columns, r, tokens, streams, dtype);
 }

@@ -1,6 +1,7 @@
-/* MXFP4 weights and activations as INT8. Sixteen outputs are the lanes: 16 rows of codes are turned into a panel of
- * four columns a lane, which stays in registers while all tokens meet it. Weights are unsigned in the products, code
- * + 12; what that adds, 12 * the sum of the activations, is taken off by the offset that a group's sum starts from. */
+/* MXFP4 or INT8 weights and activations as INT8. Sixteen outputs are the lanes: 16 rows of codes are turned into a
+ * panel of four columns a lane, which stays in registers while all tokens meet it. MXFP4 weights are unsigned in the
+ * products, code + 12; what that adds, 12 * the sum of the activations, is taken off by the offset that a group's sum
+ * starts from. */
 #include "kernels/kernels.h"
 #include "tensor/narrow.h"
 
@@ -34,35 +35,43 @@ enum {
     INT8_TOKENS = 64, /* whose sums are kept beside each other */
 };
 
-/* Outputs [r, r + 16), of which `left` are there, for up to INT8_TOKENS tokens. */
+/* Outputs [r, r + 16), of which `left` are there, for up to INT8_TOKENS tokens. `dtype` is MXFP4 or INT8. */
 INLINE void int8_panel(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t left,
-                       size_t n_tokens)
+                       size_t n_tokens, const enum dtype dtype)
 {
-    size_t n_groups = w->columns / MX_BLOCK, row_bytes = matrix_row_bytes(w);
+    size_t n_groups = w->columns / MX_BLOCK, row_bytes = matrix_row_bytes(w), scale_bytes = matrix_scale_bytes(w);
     const uint8_t *rows[INT8_OUTPUTS], *scales[INT8_OUTPUTS];
     v16 sums[INT8_TOKENS];
     for (size_t o = 0; o < INT8_OUTPUTS; o++) { /* beyond the last row: computed, not stored */
         size_t row = r + (o < left ? o : left - 1);
         rows[o] = (const uint8_t *)w->data + row * row_bytes;
-        scales[o] = w->scales + row * n_groups;
+        scales[o] = w->scales + row * scale_bytes;
     }
     for (size_t t = 0; t < n_tokens; t++)
         sums[t] = v16_zero();
     for (size_t first = 0; first < n_groups; first += SCALES) {
-        uint8_t turned[SCALES][INT8_OUTPUTS];
+        float turned[SCALES][INT8_OUTPUTS];
         size_t n = n_groups - first < SCALES ? n_groups - first : SCALES;
-        for (size_t o = 0; o < INT8_OUTPUTS; o++)
+        for (size_t o = 0; o < INT8_OUTPUTS; o++) {
+            float of_row[SCALES];
+            block_scales(of_row, scales[o], first, n, dtype);
             for (size_t b = 0; b < n; b++)
-                turned[b][o] = scales[o][first + b];
+                turned[b][o] = of_row[b];
+        }
         for (size_t b = 0; b < n; b++) {
             size_t g = first + b;
             v16i weights[8];
-            v16 scale = e8m0_lanes(turned[b], INT8_OUTPUTS);
-            mxfp4_turn(weights, rows, g * (MX_BLOCK / 2));
+            v16 scale = v16_load(turned[b]);
+            if (dtype == DTYPE_MXFP4)
+                mxfp4_turn(weights, rows, g * (MX_BLOCK / 2));
+            else
+                int8_turn(weights, rows, g * MX_BLOCK);
             for (size_t t = 0; t < n_tokens; t++) {
                 const struct narrow_group *group = (const struct narrow_group *)x[t] + g;
-                v16i dot = v16i_dot32(v16i_set(group->offset), weights, group->codes);
-                sums[t] = v16_fma(v16_from_integers(dot), v16_mul(scale, v16_set(group->scale)), sums[t]);
+                v16i dot = dtype == DTYPE_MXFP4 ? v16i_dot32(v16i_set(group->offset), weights, group->codes)
+                                                : int8_dot32(weights, group->codes, group->offset);
+                float unit = dtype == DTYPE_MXFP4 ? group->scale : 2.0f * group->scale;
+                sums[t] = v16_fma(v16_from_integers(dot), v16_mul(scale, v16_set(unit)), sums[t]);
             }
         }
     }
@@ -70,10 +79,21 @@ INLINE void int8_panel(float *const *y, const void *const *x, const struct matri
         v16_store_first(y[t] + r, sums[t], left);
 }
 
-void BODY(linear_mxfp4_int8)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+INLINE void int8_panels(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens,
+                        const enum dtype dtype)
 {
     for (size_t t = 0; t < n_tokens; t += INT8_TOKENS)
         for (size_t r = 0; r < w->rows; r += INT8_OUTPUTS)
             int8_panel(y + t, x + t, w, r, w->rows - r < INT8_OUTPUTS ? w->rows - r : INT8_OUTPUTS,
-                       n_tokens - t < INT8_TOKENS ? n_tokens - t : INT8_TOKENS);
+                       n_tokens - t < INT8_TOKENS ? n_tokens - t : INT8_TOKENS, dtype);
+}
+
+void BODY(linear_mxfp4_int8)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    int8_panels(y, x, w, n_tokens, DTYPE_MXFP4);
+}
+
+void BODY(linear_int8_int8)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    int8_panels(y, x, w, n_tokens, DTYPE_INT8);
 }

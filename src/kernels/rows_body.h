@@ -7,7 +7,7 @@ struct rows {
     const char *first;
     size_t stride; /* bytes */
     const void *const *each;
-    const uint8_t *scales; /* MXFP4: those of row 0; one a block, rows side by side */
+    const uint8_t *scales; /* those of row 0; one a block, rows side by side */
     enum dtype dtype;
 };
 
@@ -52,6 +52,26 @@ INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 
 /* Of so many blocks the scales are turned into floats at a time. */
 enum { SCALES = 16 };
+
+/* What the elements of n blocks, n at most SCALES, are multiplied with: `block` is counted over all rows. */
+INLINE void block_scales(float *out, const uint8_t *scales, size_t block, size_t n, const enum dtype dtype)
+{
+    if (dtype == DTYPE_INT8)
+        v16_store(out, v16_load_bf16_first((const uint16_t *)(const void *)scales + block, n));
+    else if (dtype == DTYPE_MXFP8)
+        v16_store(out, v16_mul(e8m0_lanes(scales + block, n), v16_set(256.0f)));
+    else
+        v16_store(out, e8m0_lanes(scales + block, n));
+}
+
+/* Elements i to i + 15 of a row with scales, MXFP4 in the order of its codes. The product is exact. */
+INLINE v16 widen_scaled(const uint8_t *row, size_t i, float scale, const enum dtype dtype)
+{
+    if (dtype == DTYPE_MXFP4)
+        return v16_load_mxfp4(row + i / 2, mxfp4_scaled(scale));
+    v16 code = dtype == DTYPE_INT8 ? v16_load_s8((const int8_t *)row + i) : v16_load_e4m3_256th(row + i);
+    return v16_mul(code, v16_set(scale));
+}
 
 /* A few tokens read rows straight from memory: the rows are split into parts that are read side by side, each from
  * its first row to its last. Every stream then runs straight through memory, which the hardware's prefetch follows
