@@ -46,12 +46,18 @@ static enum status model_options_of(const day0_options *o, struct model_options 
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                              *const acts[] = {"exact", "int8", "f16"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    int exec, kv, li, rule, act;
+    static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"},
+                             *const expert_words[] = {"as-stored", "mxfp4", "int8"};
+    static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
+                            expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
+    int exec, kv, li, rule, act, dense, experts;
     TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
+    TRY(choose("dense", o->dense, denses, 4, &dense, err));
+    TRY(choose("experts", o->experts, expert_words, 3, &experts, err));
     *m = model_options_default();
     m->cpu = o->cpu;
     m->n_threads = o->threads;
@@ -60,6 +66,9 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->latent_dtype = kv_types[kv];
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
+    m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
+    m->no_cache = o->no_cache;
+    m->watch = (struct watch){o->progress, o->notice, o->progress_context};
     m->context_max = o->context_max;
     m->sequences_max = o->sessions_max;
     m->kept_max = o->checkpoints_max;
@@ -141,10 +150,20 @@ static void describe(day0_engine *engine)
 {
     const struct model *model = engine->model;
     const struct model_options *o = &model->options;
-    snprintf(engine->numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
-             act_name(o->act), dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
-             model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
-                                                                    : "");
+    char *numerics = engine->numerics;
+    int used = snprintf(numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
+                        act_name(o->act), dtype_name(o->latent_dtype),
+                        model->n_index_layers ? dtype_name(o->index_dtype) : "none",
+                        model->n_index_layers && o->index_dtype == DTYPE_MXFP8
+                            ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
+                            : "");
+    /* Only what was converted makes other bits. */
+    const char *const names[] = {"dense", "experts"};
+    const enum dtype types[] = {o->weights.dense, o->weights.experts};
+    for (int i = 0; i < 2; i++)
+        if (conversion_totals(&model->params.conversion, i == 1).bytes > 0)
+            used += snprintf(numerics + used, sizeof engine->numerics - (size_t)used, " %s=%s", names[i],
+                             dtype_name(types[i]));
     snprintf(engine->description, sizeof engine->description,
              "%s, %u layers, %.1f million parameters; tier %s, %u threads", model->config.architecture,
              model->config.n_layers, (double)model->params.parameters_total / 1e6, tiers_name(model->kernels.tiers),
@@ -217,6 +236,7 @@ day0_memory day0_engine_memory(const day0_engine *engine)
     const struct pages *pages = &engine->model->pages;
     return (day0_memory){.budget_bytes = budget->budget_bytes,
                          .weights_bytes = budget->weights_bytes,
+                         .converted_bytes = engine->model->params.conversion.bytes,
                          .cache_bytes = budget->cache_bytes,
                          .cache_used_bytes = (uint64_t)(pages->n_pages - pages->n_free) * pages->page_bytes,
                          .sessions_bytes = budget->state_bytes,
