@@ -1,4 +1,6 @@
 /* Rounding to narrower formats, by integer arithmetic on the bits of floats. */
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 
 void BODY(round_bf16_f32)(float *y, const float *x, size_t n)
@@ -89,14 +91,49 @@ INLINE void store_nibbles(uint8_t *p, v16i codes)
     }
 }
 
+/* E2M1 codes as floats. */
+INLINE v16 e2m1_values(v16i codes)
+{
+    v16i magnitude = v16i_and(codes, v16i_set(7)), sign = v16i_shift_left(v16i_and(codes, v16i_set(8)), 28);
+    v16 normal = v16_from_bits(v16i_shift_left(v16i_add(magnitude, v16i_set(126 << 1)), 22));
+    v16 small = v16_mul(v16_from_integers(magnitude), v16_set(0.5f)); /* 0 and 1/2 */
+    v16 value = v16_where_less(small, v16_set(1.0f), small, normal);
+    return v16_from_bits(v16i_or(v16_bits(value), sign));
+}
+
+struct mxfp4_block {
+    v16i low, high; /* codes */
+    float loss;     /* the squared error in units of the scale */
+};
+
+INLINE struct mxfp4_block mxfp4_block(v16 low, v16 high, uint8_t byte)
+{
+    v16 inverse = v16_set(f32_from_bits((uint32_t)(254 - byte) << 23)); /* normal: byte is 253 at most */
+    low = v16_mul(low, inverse);
+    high = v16_mul(high, inverse);
+    struct mxfp4_block block = {e2m1_codes(low), e2m1_codes(high), 0.0f};
+    low = v16_sub(low, e2m1_values(block.low));
+    high = v16_sub(high, e2m1_values(block.high));
+    block.loss = v16_sum(v16_fma(high, high, v16_fma(low, low, v16_zero())));
+    return block;
+}
+
 void BODY(quantize_mxfp4)(uint8_t *codes, uint8_t *scales, const float *x, size_t n, int rule)
 {
     for (size_t i = 0; i < n; i += MX_BLOCK) {
         v16 low = v16_load(x + i), high = v16_load(x + i + 16);
-        uint8_t byte = scale_byte(v16_peak(v16_max(v16_abs(low), v16_abs(high))), rule, E2M1_EXPONENT, E2M1_MANTISSA);
-        v16 inverse = v16_set(f32_from_bits((uint32_t)(254 - byte) << 23)); /* normal: byte is 253 at most */
-        store_nibbles(codes + i / 2, e2m1_codes(v16_mul(low, inverse)));
-        store_nibbles(codes + i / 2 + 8, e2m1_codes(v16_mul(high, inverse)));
+        float peak = v16_peak(v16_max(v16_abs(low), v16_abs(high)));
+        uint8_t byte = scale_byte(peak, rule == MX_CEIL ? MX_CEIL : MX_FLOOR, E2M1_EXPONENT, E2M1_MANTISSA);
+        uint8_t other_byte = scale_byte(peak, rule == MX_FLOOR ? MX_FLOOR : MX_CEIL, E2M1_EXPONENT, E2M1_MANTISSA);
+        struct mxfp4_block block = mxfp4_block(low, high, byte);
+        if (other_byte != byte) {
+            struct mxfp4_block other = mxfp4_block(low, high, other_byte);
+            bool closer = 4.0f * other.loss < block.loss;
+            block = closer ? other : block;
+            byte = closer ? other_byte : byte;
+        }
+        store_nibbles(codes + i / 2, block.low);
+        store_nibbles(codes + i / 2 + 8, block.high);
         scales[i / MX_BLOCK] = byte;
     }
 }

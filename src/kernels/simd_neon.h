@@ -309,6 +309,12 @@ INLINE v16 v16_from_mxfp4_order(v16 x)
     return x;
 }
 
+INLINE v16 v16_from_integers(v16i x)
+{
+    return (v16){vcvtq_f32_s32(vreinterpretq_s32_u32(x.a)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.b)),
+                 vcvtq_f32_s32(vreinterpretq_s32_u32(x.c)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.d))};
+}
+
 INLINE void v16i_store_u8(uint8_t *p, v16i x)
 {
     uint16x8_t low = vcombine_u16(vmovn_u32(x.a), vmovn_u32(x.b));

@@ -20,7 +20,11 @@ enum {
     E8M0_NAN = 255,
 };
 
-enum mx_rule { MX_FLOOR, MX_CEIL };
+enum mx_rule {
+    MX_FLOOR,
+    MX_CEIL,
+    MX_CLOSER, /* of both the closer one, see kernels/quantize.def; no rule of mx_quantize_* */
+};
 
 extern const float mx_e2m1_values[16];
 

@@ -136,35 +136,6 @@ static bool widen(float *out, const struct tensor *from, size_t first, size_t n)
     return largest < 0x7f800000;
 }
 
-static double squared_error(const float *x, const uint8_t *codes, uint8_t scale)
-{
-    float back[MX_BLOCK];
-    double sum = 0;
-    mx_dequantize_fp4(back, codes, scale);
-    for (int i = 0; i < MX_BLOCK; i++)
-        sum += ((double)x[i] - back[i]) * ((double)x[i] - back[i]);
-    return sum;
-}
-
-/* Blocks for which the rules disagree are those whose largest element would saturate. */
-static void quantize_mxfp4(const struct kernels *kernels, uint8_t *codes, uint8_t *scales, const float *x, size_t n)
-{
-    enum { CODES = MX_BLOCK / 2 };
-    uint8_t other_codes[PIECE / 2], other_scales[PIECE / MX_BLOCK];
-    kernels->quantize_mxfp4(codes, scales, x, n, MX_FLOOR);
-    kernels->quantize_mxfp4(other_codes, other_scales, x, n, MX_CEIL);
-    for (size_t b = 0; b < n / MX_BLOCK; b++) {
-        if (scales[b] == other_scales[b])
-            continue;
-        const float *block = x + b * MX_BLOCK;
-        if (squared_error(block, codes + b * CODES, scales[b]) <=
-            squared_error(block, other_codes + b * CODES, other_scales[b]))
-            continue;
-        memcpy(codes + b * CODES, other_codes + b * CODES, CODES);
-        scales[b] = other_scales[b];
-    }
-}
-
 static bool convert_row(const struct job *job, const struct tensor *from, const struct matrix *to, uint32_t row)
 {
     _Alignas(64) float x[PIECE];
@@ -175,7 +146,7 @@ static bool convert_row(const struct job *job, const struct tensor *from, const 
         if (!widen(x, from, (size_t)row * to->columns + at, n))
             return false;
         if (to->dtype == DTYPE_MXFP4)
-            quantize_mxfp4(job->kernels, codes + at / 2, scales + block, x, n);
+            job->kernels->quantize_mxfp4(codes + at / 2, scales + block, x, n, MX_CLOSER);
         else if (to->dtype == DTYPE_MXFP8)
             job->kernels->quantize_mxfp8(codes + at, scales + block, x, n, MX_FLOOR);
         else

@@ -3,7 +3,7 @@
  * A record is what lies together in memory: one dense matrix, or the three matrices of an expert. Records start at
  * multiples of 4 KiB; within one come, for each matrix, its codes and its scales, each at a multiple of 64 bytes. The
  * result depends on nothing but the matrices and the types. MXFP8 and MXFP4 are those of tensor/mx.h: MXFP8 by the
- * floor rule; MXFP4 by the rule, floor or ceil, that leaves the block the smaller squared error. */
+ * floor rule, MXFP4 by the closer one. */
 #ifndef DAY0_WEIGHTS_CONVERSION_H
 #define DAY0_WEIGHTS_CONVERSION_H
 
