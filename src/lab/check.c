@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/cache_folder.h"
 #include "cpu/machine.h"
 #include "lab/check_print.h"
 #include "lab/commands.h"
@@ -16,9 +15,9 @@ static const char help[] =
     "usage: day0 check [DIR] [--json] [--ctx N] [--sessions N] [--budget GB]\n"
     "Says what the checkpoint in DIR needs: operators, memory, bandwidth; lists unknown keys and tensors and every "
     "tensor\n"
-    "that is missing or misshapen. Only config.json and the headers are read. The first run on a machine measures its\n"
-    "memory bandwidth for a second or two and keeps the number in ~/.cache/day0; $DAY0_BANDWIDTH_GB_S gives it "
-    "instead.\n"
+    "that is missing or misshapen. Only config.json and the headers are read; with --dense or --experts also the file of\n"
+    "converted weights, if there is one, to check all of it. The first run on a machine measures its memory bandwidth for\n"
+    "a second or two and keeps the number in ~/.cache/day0 (or $DAY0_CACHE); $DAY0_BANDWIDTH_GB_S gives it instead.\n"
     "\n"
     "Exit status: 0 the model can run (it may still not fit, see plan.fits), 1 it cannot, 2 wrong usage.\n"
     "\n"
@@ -58,18 +57,6 @@ static enum status parse(struct check_command *c, int option, struct error *err)
     default:
         return model_flags_take(&c->flags, option, optarg, &known, err);
     }
-}
-
-/* The folder for what is kept between runs, below $XDG_CACHE_HOME or ~/.cache; false if there is none. */
-static bool cache_folder(char out[PATH_BYTES_MAX])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && cache[0] == '/')
-        return snprintf(out, PATH_BYTES_MAX, "%s/day0", cache) < PATH_BYTES_MAX;
-    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX)
-        return false;
-    mkdir(out, 0777);
-    return snprintf(out, PATH_BYTES_MAX, "%s/.cache/day0", home) < PATH_BYTES_MAX;
 }
 
 /* $DAY0_BANDWIDTH_GB_S if it is set, else what the machine does. */

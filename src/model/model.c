@@ -150,8 +150,13 @@ uint64_t model_weight_bytes(const struct checkpoint *checkpoint, const struct co
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
 {
-    snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s", model_weight_type_name(model->options.weights.dense),
-             model_weight_type_name(model->options.weights.experts));
+    struct weight_types types = model->options.weights;
+    if (conversion_totals(conversion, false).bytes == 0)
+        types.dense = DTYPE_AS_STORED;
+    if (conversion_totals(conversion, true).bytes == 0)
+        types.experts = DTYPE_AS_STORED;
+    snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s", model_weight_type_name(types.dense),
+             model_weight_type_name(types.experts));
     return (struct weight_cache_request){.directory = directory,
                                          .checkpoint = model->checkpoint,
                                          .conversion = conversion,

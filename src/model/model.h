@@ -80,7 +80,7 @@ void model_close(struct model *model);
 NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
 
 /* The request for the converted weights of a model that has its parameters, its team and its kernels. `suffix` gets a
- * name of the types. */
+ * name of the types that there is something to convert to. */
 enum { WEIGHT_SUFFIX_BYTES = 32 };
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  const struct conversion *conversion,
