@@ -20,6 +20,8 @@ enum {
     MIX_TOKENS = 3,
     MIX_VECTORS = 2,
     MIX_WIDE = 4,
+    PANEL_TOKENS = 6,
+    PANEL_VECTORS = 1,
     KDA_SLICES = 2,
 };
 
@@ -270,6 +272,45 @@ INLINE v16 v16_to_mxfp4_order(v16 x)
 INLINE v16 v16_from_mxfp4_order(v16 x)
 {
     return x;
+}
+
+/* The values of the codes in the low four bits of each lane. */
+INLINE v16 v16_e2m1(v16i codes)
+{
+    __m256 table = mxfp4_scaled(1.0f), sign = _mm256_set1_ps(-0.0f);
+    __m256 low = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes.low, 28)), sign);
+    __m256 high = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes.high, 28)), sign);
+    return (v16){_mm256_xor_ps(_mm256_permutevar8x32_ps(table, codes.low), low),
+                 _mm256_xor_ps(_mm256_permutevar8x32_ps(table, codes.high), high)};
+}
+
+INLINE __m256 v8_two_halves(const void *low, const void *high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+
+/* Columns 4 c to 4 c + 3 of eight rows, as rows of eight. */
+INLINE void turn_four(float *out, size_t stride, const char *const *in, size_t at)
+{
+    __m256 a = v8_two_halves(in[0] + at, in[4] + at), b = v8_two_halves(in[1] + at, in[5] + at);
+    __m256 c = v8_two_halves(in[2] + at, in[6] + at), d = v8_two_halves(in[3] + at, in[7] + at);
+    __m256 ab = _mm256_unpacklo_ps(a, b), ab_high = _mm256_unpackhi_ps(a, b);
+    __m256 cd = _mm256_unpacklo_ps(c, d), cd_high = _mm256_unpackhi_ps(c, d);
+    _mm256_storeu_ps(out, _mm256_shuffle_ps(ab, cd, 0x44));
+    _mm256_storeu_ps(out + stride, _mm256_shuffle_ps(ab, cd, 0xee));
+    _mm256_storeu_ps(out + 2 * stride, _mm256_shuffle_ps(ab_high, cd_high, 0x44));
+    _mm256_storeu_ps(out + 3 * stride, _mm256_shuffle_ps(ab_high, cd_high, 0xee));
+}
+
+INLINE void turn16(float *out, size_t stride, const void *const *in)
+{
+    const char *rows[16];
+    memcpy(rows, in, sizeof rows);
+    UNROLL for (size_t c = 0; c < 16; c += 4)
+    {
+        turn_four(out + c * stride, stride, rows, c * sizeof(float));
+        turn_four(out + c * stride + 8, stride, rows + 8, c * sizeof(float));
+    }
 }
 
 INLINE v16i v16_bits(v16 x)
