@@ -148,14 +148,14 @@ INLINE void panel_mxfp4(float *w, const void *const *row, size_t n, const uint8_
 
 /* Columns [at, at + n) of any type, beginning with column `done` of them. */
 INLINE void panel_widened(float *w, const struct rows *rows, const size_t *r, size_t at, size_t done, size_t n,
-                          size_t columns, const enum dtype dtype)
+                          const enum dtype dtype)
 {
     enum { CHUNK = 2 * MX_BLOCK };
     _Alignas(64) float wide[16][CHUNK];
     for (size_t c = done; c < n; c += CHUNK) {
         size_t left = n - c < CHUNK ? n - c : CHUNK;
         for (size_t o = 0; o < 16; o++)
-            widen_row(wide[o], rows, r[o], at + c, left, columns, dtype);
+            widen_row(wide[o], rows, r[o], at + c, left, dtype);
         for (size_t i = 0; i < left; i += 16) {
             const void *from[16];
             for (size_t o = 0; o < 16; o++)
@@ -190,7 +190,7 @@ INLINE void panel_weights(float *w, const struct rows *rows, size_t r, size_t n_
             done = n / 32 * 32;
             panel_bf16(w + v, row, done);
         }
-        panel_widened(w + v, rows, index, at, done, n, columns, dtype);
+        panel_widened(w + v, rows, index, at, done, n, dtype);
     }
 }
 
