@@ -35,6 +35,20 @@ enum {
     INT8_TOKENS = 64, /* whose sums are kept beside each other */
 };
 
+/* Rows lie one after the other, so the codes of the next 16 are one run of memory, which the reads of this panel, 16
+ * short strides side by side, do not make the hardware fetch. Block g asks for its share. */
+INLINE void int8_prefetch(const struct matrix *w, size_t r, size_t g, const enum dtype dtype)
+{
+    const size_t share = INT8_OUTPUTS * MX_BLOCK / (dtype == DTYPE_MXFP4 ? 2 : 1);
+    if (r + 2 * INT8_OUTPUTS <= w->rows) {
+        const char *next = (const char *)w->data + (r + INT8_OUTPUTS) * matrix_row_bytes(w) + g * share;
+        UNROLL for (size_t at = 0; at < share; at += 64)
+            __builtin_prefetch(next + at);
+        if (g % (1024 / share) == 0) /* a 16th of the codes' bytes: a line of them */
+            __builtin_prefetch(w->scales + (r + INT8_OUTPUTS) * matrix_scale_bytes(w) + g * share / 16);
+    }
+}
+
 /* Outputs [r, r + 16), of which `left` are there, for up to INT8_TOKENS tokens. `dtype` is MXFP4 or INT8. */
 INLINE void int8_panel(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t left,
                        size_t n_tokens, const enum dtype dtype)
@@ -62,6 +76,7 @@ INLINE void int8_panel(float *const *y, const void *const *x, const struct matri
             size_t g = first + b;
             v16i weights[8];
             v16 scale = v16_load(turned[b]);
+            int8_prefetch(w, r, g, dtype);
             if (dtype == DTYPE_MXFP4)
                 mxfp4_turn(weights, rows, g * (MX_BLOCK / 2));
             else

@@ -91,16 +91,6 @@ INLINE void store_nibbles(uint8_t *p, v16i codes)
     }
 }
 
-/* E2M1 codes as floats. */
-INLINE v16 e2m1_values(v16i codes)
-{
-    v16i magnitude = v16i_and(codes, v16i_set(7)), sign = v16i_shift_left(v16i_and(codes, v16i_set(8)), 28);
-    v16 normal = v16_from_bits(v16i_shift_left(v16i_add(magnitude, v16i_set(126 << 1)), 22));
-    v16 small = v16_mul(v16_from_integers(magnitude), v16_set(0.5f)); /* 0 and 1/2 */
-    v16 value = v16_where_less(small, v16_set(1.0f), small, normal);
-    return v16_from_bits(v16i_or(v16_bits(value), sign));
-}
-
 struct mxfp4_block {
     v16i low, high; /* codes */
     float loss;     /* the squared error in units of the scale */
@@ -112,8 +102,8 @@ INLINE struct mxfp4_block mxfp4_block(v16 low, v16 high, uint8_t byte)
     low = v16_mul(low, inverse);
     high = v16_mul(high, inverse);
     struct mxfp4_block block = {e2m1_codes(low), e2m1_codes(high), 0.0f};
-    low = v16_sub(low, e2m1_values(block.low));
-    high = v16_sub(high, e2m1_values(block.high));
+    low = v16_sub(low, v16_e2m1(block.low));
+    high = v16_sub(high, v16_e2m1(block.high));
     block.loss = v16_sum(v16_fma(high, high, v16_fma(low, low, v16_zero())));
     return block;
 }
