@@ -93,11 +93,11 @@ DAY0_API void day0_engine_close(day0_engine *engine);
 
 typedef struct day0_memory {
     uint64_t budget_bytes;
-    uint64_t weights_bytes;     /* of files that are mapped, which the system may drop and reread */
-    uint64_t converted_bytes;   /* of them, of converted weights: in memory that cannot be dropped if there is no file */
-    uint64_t cache_bytes;       /* room for latents and index keys */
-    uint64_t cache_used_bytes;  /* of it, held by sessions and checkpoints now */
-    uint64_t sessions_bytes;    /* recurrent states of sessions_max sessions */
+    uint64_t weights_bytes;    /* of files that are mapped, which the system may drop and reread */
+    uint64_t converted_bytes;  /* of them, of converted weights: in memory that cannot be dropped if there is no file */
+    uint64_t cache_bytes;      /* room for latents and index keys */
+    uint64_t cache_used_bytes; /* of it, held by sessions and checkpoints now */
+    uint64_t sessions_bytes;   /* recurrent states of sessions_max sessions */
     uint64_t checkpoints_bytes; /* room for states kept for reuse */
     uint64_t workspace_bytes;   /* of a step */
     uint64_t total_bytes;       /* the plan: all but cache_used_bytes */

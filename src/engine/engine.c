@@ -46,8 +46,8 @@ static enum status model_options_of(const day0_options *o, struct model_options 
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                              *const acts[] = {"exact", "int8", "f16"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"},
-                             *const expert_words[] = {"as-stored", "mxfp4", "int8"};
+    static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"}, *const expert_words[] = {
+                                                                                     "as-stored", "mxfp4", "int8"};
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
     int exec, kv, li, rule, act, dense, experts;
@@ -151,12 +151,10 @@ static void describe(day0_engine *engine)
     const struct model *model = engine->model;
     const struct model_options *o = &model->options;
     char *numerics = engine->numerics;
-    int used = snprintf(numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
-                        act_name(o->act), dtype_name(o->latent_dtype),
-                        model->n_index_layers ? dtype_name(o->index_dtype) : "none",
-                        model->n_index_layers && o->index_dtype == DTYPE_MXFP8
-                            ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
-                            : "");
+    int used = snprintf(
+        numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION, act_name(o->act),
+        dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
+        model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor" : "");
     /* Only what was converted makes other bits. */
     const char *const names[] = {"dense", "experts"};
     const enum dtype types[] = {o->weights.dense, o->weights.experts};

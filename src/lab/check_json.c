@@ -61,10 +61,9 @@ static json_t *weights_json(const struct report *report)
                                          [WEIGHT_CACHE_WHOLE] = "whole"};
     struct conversion_totals dense = conversion_totals(&report->conversion, false);
     struct conversion_totals experts = conversion_totals(&report->conversion, true);
-    json_t *cache = report->conversion.n_records
-                        ? json_pack("{s:s, s:s, s:s}", "file", report->cache_path, "state",
-                                    states[report->cache_state], "fault", report->cache_fault)
-                        : json_null();
+    json_t *cache = report->conversion.n_records ? json_pack("{s:s, s:s, s:s}", "file", report->cache_path, "state",
+                                                             states[report->cache_state], "fault", report->cache_fault)
+                                                 : json_null();
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "dense", model_weight_type_name(report->types.dense),
                      "experts", model_weight_type_name(report->types.experts), "dense_stored_bytes",
                      (json_int_t)dense.source_bytes, "dense_converted_bytes", (json_int_t)dense.bytes,

@@ -10,8 +10,8 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT},         {"cpu", FLAG_CPU},   {"dense", FLAG_DENSE},
-            {"exec", FLAG_EXEC},       {"kv", FLAG_KV},     {"experts", FLAG_EXPERTS},
+} keys[] = {{"act", FLAG_ACT},           {"cpu", FLAG_CPU}, {"dense", FLAG_DENSE},
+            {"exec", FLAG_EXEC},         {"kv", FLAG_KV},   {"experts", FLAG_EXPERTS},
             {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},   {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -25,8 +25,9 @@ static enum status take(struct model_flags *flags, char *pair, unsigned *seen, s
     while (k < N_KEYS && strcmp(pair, keys[k].name) != 0)
         k++;
     if (!value || k == N_KEYS)
-        return error_set(err, STATUS_ARGUMENT,
-                         "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, threads", pair);
+        return error_set(
+            err, STATUS_ARGUMENT,
+            "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, threads", pair);
     if (*seen & 1u << k)
         return error_set(err, STATUS_ARGUMENT, "%s is named twice", pair);
     *seen |= 1u << k;
@@ -70,8 +71,8 @@ void policy_of(struct policy *policy, const struct model_options *options)
     if (options->act != ACT_EXACT)
         used += snprintf(name + used, sizeof policy->name, "act=%s,", act_name(options->act));
     if (options->weights.dense != DTYPE_AS_STORED)
-        used += snprintf(name + used, sizeof policy->name - (size_t)used, "dense=%s,",
-                         dtype_name(options->weights.dense));
+        used +=
+            snprintf(name + used, sizeof policy->name - (size_t)used, "dense=%s,", dtype_name(options->weights.dense));
     if (options->weights.experts != DTYPE_AS_STORED)
         used += snprintf(name + used, sizeof policy->name - (size_t)used, "experts=%s,",
                          dtype_name(options->weights.experts));

@@ -25,18 +25,18 @@ struct model_options {
     const char *cpu;    /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
-    enum act act;            /* --act: how activations meet weights */
-    enum dtype latent_dtype; /* --kv: F32 or BF16 */
-    enum dtype index_dtype;  /* --li: F32, BF16 or MXFP8 */
-    enum mx_rule index_rule; /* --li-scale */
+    enum act act;                /* --act: how activations meet weights */
+    enum dtype latent_dtype;     /* --kv: F32 or BF16 */
+    enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
+    enum mx_rule index_rule;     /* --li-scale */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
-    bool no_cache;           /* --no-cache: weights are converted into memory, no file is used */
-    struct watch watch;      /* of what opening does */
-    uint32_t context_max;    /* tokens of one sequence */
-    uint32_t sequences_max;  /* the cache holds this many full sequences */
-    bool rewinds;            /* sequences keep what model_rewind needs */
-    uint64_t budget_bytes;   /* the memory plan must fit in it; 0: what the machine and its limits leave */
-    uint32_t kept_max;       /* further sequences that share the pages (kept states), counted in the plan */
+    bool no_cache;               /* --no-cache: weights are converted into memory, no file is used */
+    struct watch watch;          /* of what opening does */
+    uint32_t context_max;        /* tokens of one sequence */
+    uint32_t sequences_max;      /* the cache holds this many full sequences */
+    bool rewinds;                /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;       /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;           /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the
      * last layer has none) or the running sum after layer id (TAP_SUM). */
@@ -83,8 +83,7 @@ NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
  * name of the types that there is something to convert to. */
 enum { WEIGHT_SUFFIX_BYTES = 32 };
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
-                                                 const struct conversion *conversion,
-                                                 char suffix[WEIGHT_SUFFIX_BYTES]);
+                                                 const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
 
 /* "int8", "as-stored" */
 const char *model_weight_type_name(enum dtype dtype);

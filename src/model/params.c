@@ -84,10 +84,8 @@ enum status params_init(struct params *params, const struct config *config, cons
 {
     *params = (struct params){0};
     TRY(arena_init(&params->arena, arena_bound(config), "norms, biases and the list of experts", err));
-    struct binder binder = {.checkpoint = checkpoint,
-                            .arena = &params->arena,
-                            .types = types,
-                            .conversion = &params->conversion};
+    struct binder binder = {
+        .checkpoint = checkpoint, .arena = &params->arena, .types = types, .conversion = &params->conversion};
     enum status status = bind_all(params, config, &binder, err);
     if (status == STATUS_OK)
         status = check_indexers(params, config, err);

@@ -78,9 +78,9 @@ struct params {
      * of layer 0, attention slot of layer 1, ..., and last the output mix. rows 0 without Attention
      * Residuals. */
     struct matrix depth_queries;
-    struct layer_params *layers; /* [n_layers] */
+    struct layer_params *layers;  /* [n_layers] */
     struct conversion conversion; /* the matrices that are to be converted, which have no data before they are */
-    uint64_t parameters_total;   /* elements bound, MXFP4 codes counted one each */
+    uint64_t parameters_total;    /* elements bound, MXFP4 codes counted one each */
     struct arena arena;
 };
 

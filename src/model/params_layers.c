@@ -114,7 +114,8 @@ static enum status bind_mla(struct mla_params *mla, const struct config *config,
     } else {
         TRY(bind_weights(binder, WEIGHTS_DENSE, "q_proj", query, hidden, &mla->q_proj, err));
     }
-    TRY(bind_weights(binder, WEIGHTS_DENSE, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden, &mla->kv_a_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden,
+                     &mla->kv_a_proj, err));
     TRY(bind_vector(binder, "kv_a_layernorm.weight", rank, &mla->kv_a_norm, err));
     TRY(bind_matrix(binder, "kv_b_proj", heads * (config->qk_nope_head_dim + config->v_head_dim), rank, &mla->kv_b_proj,
                     err));

@@ -25,9 +25,9 @@ static inline bool dtype_has_scales(enum dtype dtype)
 /* Bytes between two rows of `data`. */
 static inline size_t matrix_row_bytes(const struct matrix *m)
 {
-    return m->dtype == DTYPE_MXFP4       ? m->columns / 2
+    return m->dtype == DTYPE_MXFP4      ? m->columns / 2
            : dtype_has_scales(m->dtype) ? m->columns
-                                         : dtype_bytes(m->dtype, m->columns);
+                                        : dtype_bytes(m->dtype, m->columns);
 }
 
 /* Bytes between two rows of `scales`; 0 for types without. */

@@ -96,8 +96,7 @@ void conversion_identity(const struct conversion *conversion, uint64_t identity[
     for (size_t r = 0; r < conversion->n_records; r++)
         for (uint32_t p = 0; p < conversion->records[r].n_parts; p++) {
             const struct conversion_part *part = &conversion->records[r].parts[p];
-            const uint64_t shape[] = {p, part->from->stored, part->shape.dtype, part->shape.rows,
-                                      part->shape.columns};
+            const uint64_t shape[] = {p, part->from->stored, part->shape.dtype, part->shape.rows, part->shape.columns};
             hash = XXH3_128bits_withSeed(part->from->name, strlen(part->from->name), hash.low64 ^ hash.high64);
             hash = XXH3_128bits_withSeed(shape, sizeof shape, hash.low64 ^ hash.high64);
         }
@@ -176,8 +175,8 @@ static bool convert_record(struct job *job, const struct conversion_record *reco
                 return false;
             }
             uint64_t n = atomic_fetch_add(&job->n_bytes, from->bytes / to.rows);
-            if (reports && row % 64 == 0 && watch_progress(job->watch, "converting weights", n,
-                                                           job->conversion->source_bytes))
+            if (reports && row % 64 == 0 &&
+                watch_progress(job->watch, "converting weights", n, job->conversion->source_bytes))
                 return false;
         }
         release(from);

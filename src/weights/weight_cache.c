@@ -152,7 +152,7 @@ static char *read_file(const char *path, const struct weight_cache_request *r, u
     *why = NULL;
     errno = 0;
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0 && errno == ENOENT)
+    if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
         return NULL;
     char *map = descriptor < 0 ? NULL : map_file(descriptor, bytes);
     if (descriptor >= 0)
