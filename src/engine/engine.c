@@ -96,38 +96,81 @@ static enum status check_options(const day0_options *o, struct error *err)
 
 struct preload {
     const day0_engine *engine;
+    struct range {
+        const char *start;
+        uint64_t bytes;
+    } *ranges;
+    size_t n_ranges;
     uint64_t total;
-    _Atomic uint64_t next, done;
+    _Atomic size_t next;
+    _Atomic uint64_t done;
     _Atomic bool stopped;
 };
 
 /* Says where it stands; true if it shall stop. */
 static bool report(const struct preload *p, uint64_t done)
 {
-    const day0_options *o = &p->engine->options;
-    return o->progress && o->progress(o->progress_context, "reading weights", done, p->total) != 0;
+    return watch_progress(&p->engine->model->options.watch, "reading weights", done, p->total);
 }
 
 static void preload_worker(void *context, unsigned worker)
 {
+    enum { TOUCH_BYTES = 4096 };
     struct preload *p = context;
-    for (uint64_t at; !p->stopped && (at = atomic_fetch_add(&p->next, PRELOAD_CHUNK_BYTES)) < p->total;) {
-        uint64_t n = p->total - at < PRELOAD_CHUNK_BYTES ? p->total - at : PRELOAD_CHUNK_BYTES;
-        checkpoint_touch(p->engine->model->checkpoint, at, n);
-        uint64_t done = atomic_fetch_add(&p->done, n) + n;
+    for (size_t i; !p->stopped && (i = atomic_fetch_add(&p->next, 1)) < p->n_ranges;) {
+        for (uint64_t at = 0; at < p->ranges[i].bytes; at += TOUCH_BYTES)
+            (void)((const volatile char *)p->ranges[i].start)[at];
+        uint64_t done = atomic_fetch_add(&p->done, p->ranges[i].bytes) + p->ranges[i].bytes;
         if (worker == 0 && report(p, done))
             p->stopped = true;
     }
 }
 
+/* Cuts memory into ranges; with `ranges` NULL only counts them. */
+static void add_range(struct preload *p, const char *start, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += PRELOAD_CHUNK_BYTES, p->n_ranges++)
+        if (p->ranges)
+            p->ranges[p->n_ranges] = (struct range){
+                start + at, bytes - at < PRELOAD_CHUNK_BYTES ? bytes - at : PRELOAD_CHUNK_BYTES};
+    p->total += bytes;
+}
+
+/* What steps read: tensors as they are stored, but for those whose converted form is read instead. */
+static void add_ranges(struct preload *p, const bool *is_converted)
+{
+    const struct model *model = p->engine->model;
+    p->n_ranges = 0;
+    p->total = 0;
+    for (size_t i = 0; i < checkpoint_count(model->checkpoint); i++)
+        if (!is_converted[i])
+            add_range(p, checkpoint_at(model->checkpoint, i)->data, checkpoint_at(model->checkpoint, i)->bytes);
+    if (model->weight_cache.map)
+        add_range(p, model->weight_cache.map, model->weight_cache.map_bytes);
+}
+
 static enum status preload(const day0_engine *engine, struct error *err)
 {
-    struct preload p = {.engine = engine, .total = checkpoint_bytes(engine->model->checkpoint)};
-    p.stopped = report(&p, 0);
-    team_run(engine->model->team, preload_worker, &p);
-    if (p.stopped || report(&p, p.total))
-        return error_set(err, STATUS_INTERRUPTED, "reading the weights was stopped");
-    return STATUS_OK;
+    const struct checkpoint *checkpoint = engine->model->checkpoint;
+    const struct conversion *conversion = &engine->model->params.conversion;
+    struct preload p = {.engine = engine};
+    bool *is_converted;
+    TRY(memory_take(&is_converted, checkpoint_count(checkpoint), sizeof *is_converted, "the list of weights", err));
+    for (size_t r = 0; r < conversion->n_records; r++)
+        for (uint32_t part = 0; part < conversion->records[r].n_parts; part++)
+            is_converted[conversion->records[r].parts[part].from - checkpoint_at(checkpoint, 0)] = true;
+    add_ranges(&p, is_converted);
+    enum status status = memory_take(&p.ranges, p.n_ranges, sizeof *p.ranges, "the list of weights", err);
+    if (status == STATUS_OK) {
+        add_ranges(&p, is_converted);
+        p.stopped = report(&p, 0);
+        team_run(engine->model->team, preload_worker, &p);
+        if (p.stopped || report(&p, p.total))
+            status = error_set(err, STATUS_INTERRUPTED, "reading the weights was stopped");
+    }
+    free(p.ranges);
+    free(is_converted);
+    return status;
 }
 
 /* ---- open and close ---- */

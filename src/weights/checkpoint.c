@@ -317,16 +317,3 @@ void checkpoint_files_identity(const struct checkpoint *checkpoint, uint64_t ide
     identity[0] = hash.low64;
     identity[1] = hash.high64;
 }
-
-void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes)
-{
-    enum { TOUCH_BYTES = 4096 };
-    uint64_t start = 0, end = first + bytes;
-    for (uint32_t i = 0; i < checkpoint->n_shards && start < end; i++) {
-        const struct shard *shard = &checkpoint->shards[i];
-        uint64_t from = first > start ? first - start : 0, to = end - start < shard->bytes ? end - start : shard->bytes;
-        for (uint64_t at = from; at < to; at += TOUCH_BYTES)
-            (void)((const volatile char *)shard->start)[at];
-        start += shard->bytes;
-    }
-}

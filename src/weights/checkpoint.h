@@ -57,7 +57,4 @@ void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[
  * to trust than to read. */
 void checkpoint_files_identity(const struct checkpoint *checkpoint, uint64_t identity[2]);
 
-/* Reads one byte of every page in [first, first + bytes) of the files, laid one after the other: faults weights in. */
-void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes);
-
 #endif
