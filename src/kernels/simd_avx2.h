@@ -467,4 +467,75 @@ INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
     return sum;
 }
 
+/* For a single token rows are not turned: sums within a row are added across the vector, which costs less than to turn
+ * what is used once. */
+
+/* The order of narrowed values in two halves: even columns, odd columns; and in the order of columns. */
+INLINE __m256i narrow_halves(const int8_t *x)
+{
+    __m256i input = _mm256_loadu_si256((const __m256i_u *)x);
+    return _mm256_permutevar8x32_epi32(input, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+INLINE __m256i narrow_columns(const int8_t *x)
+{
+    __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    return _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i_u *)x), _mm256_broadcastsi128_si256(order));
+}
+
+/* Two vectors of eight to one of four sums each. */
+INLINE __m256i v8i_halve(__m256i a, __m256i b)
+{
+    return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
+/* Lane r: the sum of all of p[r]. */
+INLINE __m256i v8i_sums(const __m256i *p)
+{
+    __m256i ab = v8i_halve(p[0], p[1]), cd = v8i_halve(p[2], p[3]);
+    __m256i ef = v8i_halve(p[4], p[5]), gh = v8i_halve(p[6], p[7]);
+    __m256i first = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    __m256i last = _mm256_add_epi32(_mm256_unpacklo_epi64(ef, gh), _mm256_unpackhi_epi64(ef, gh));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(first, last, 0x20), _mm256_permute2x128_si256(first, last, 0x31));
+}
+
+INLINE __m256i mxfp4_eight_rows(const uint8_t *const *rows, size_t at, __m256i input)
+{
+    __m256i values =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    __m256i shift = _mm256_setr_epi64x(0, 0, 4, 4), nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1), p[8];
+    UNROLL for (int r = 0; r < 8; r++)
+    {
+        __m256i codes = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)(rows[r] + at)));
+        codes = _mm256_and_si256(_mm256_srlv_epi64(codes, shift), nibble);
+        p[r] = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, codes), input), one);
+    }
+    return v8i_sums(p);
+}
+
+INLINE v16i mxfp4_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    __m256i input = narrow_halves(x), start = _mm256_set1_epi32(offset);
+    return (v16i){_mm256_add_epi32(start, mxfp4_eight_rows(rows, at, input)),
+                  _mm256_add_epi32(start, mxfp4_eight_rows(rows + 8, at, input))};
+}
+
+INLINE __m256i int8_eight_rows(const uint8_t *const *rows, size_t at, __m256i input)
+{
+    __m256i magnitude = _mm256_abs_epi8(input), one = _mm256_set1_epi16(1), p[8];
+    UNROLL for (int r = 0; r < 8; r++)
+    {
+        __m256i codes = _mm256_loadu_si256((const __m256i_u *)(rows[r] + at));
+        p[r] = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(codes, input)), one);
+    }
+    return v8i_sums(p);
+}
+
+INLINE v16i int8_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    __m256i input = narrow_columns(x);
+    (void)offset;
+    return (v16i){int8_eight_rows(rows, at, input), int8_eight_rows(rows + 8, at, input)};
+}
+
 #endif

@@ -493,4 +493,19 @@ INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
 }
 #endif
 
+/* For a single token: lane r, the products of 32 narrowed values with the block at `at` of row r. */
+INLINE v16i mxfp4_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    v16i w[8];
+    mxfp4_turn(w, rows, at);
+    return v16i_dot32(v16i_set(offset), w, x);
+}
+
+INLINE v16i int8_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    v16i w[8];
+    int8_turn(w, rows, at);
+    return int8_dot32(w, x, offset);
+}
+
 #endif
