@@ -36,6 +36,7 @@ typedef __m256i __m256i_u __attribute__((aligned(1)));
 
 /* Vectors as arrays of another element. */
 #define ELEMENTS(element, name, bytes) typedef element name __attribute__((vector_size(bytes), may_alias))
+ELEMENTS(int8_t, i8x16, 16);
 ELEMENTS(uint8_t, u8x16, 16);
 ELEMENTS(uint16_t, u16x16, 32);
 ELEMENTS(uint16_t, u16x32, 64);
@@ -114,12 +115,15 @@ MASKED_LOAD(_mm256_maskz_loadu_epi16, __m256i, u16x16, uint16_t, __mmask16)
 MASKED_LOAD(_mm512_maskz_loadu_epi16, __m512i, u16x32, uint16_t, __mmask32)
 MASKED_LOAD(_mm512_maskz_loadu_ps, __m512, __m512, float, __mmask16)
 
-EMULATED void _mm512_mask_storeu_ps(void *p, __mmask16 k, __m512 x)
-{
-    for (size_t i = 0; i < LANES(x, float); i++)
-        if (k >> i & 1)
-            memcpy((char *)p + i * sizeof(float), (char *)&x + i * sizeof(float), sizeof(float));
-}
+#define MASKED_STORE(name, vector, element, mask)                                                                      \
+    EMULATED void name(void *p, mask k, vector x)                                                                      \
+    {                                                                                                                  \
+        for (size_t i = 0; i < LANES(x, element); i++)                                                                 \
+            if (k >> i & 1)                                                                                            \
+                memcpy((char *)p + i * sizeof(element), (char *)&x + i * sizeof(element), sizeof(element));            \
+    }
+MASKED_STORE(_mm256_mask_storeu_epi16, __m256i, uint16_t, __mmask16)
+MASKED_STORE(_mm512_mask_storeu_ps, __m512, float, __mmask16)
 
 EMULATED __mmask16 _mm256_cmpeq_epi16_mask(__m256i a, __m256i b)
 {
@@ -137,29 +141,20 @@ EMULATED __m512i _mm512_maskz_sub_epi16(__mmask32 k, __m512i a, __m512i b)
     return (__m512i)difference;
 }
 
-EMULATED __m512i _mm512_cvtepu8_epi32(__m128i x)
-{
-    i32x16 wide;
-    for (size_t i = 0; i < LANES(x, uint8_t); i++)
-        wide[i] = ((u8x16)x)[i];
-    return (__m512i)wide;
-}
-
-EMULATED __m512i _mm512_cvtepu16_epi32(__m256i x)
-{
-    i32x16 wide;
-    for (size_t i = 0; i < LANES(x, uint16_t); i++)
-        wide[i] = ((u16x16)x)[i];
-    return (__m512i)wide;
-}
-
-EMULATED __m128i _mm512_cvtepi32_epi8(__m512i x)
-{
-    u8x16 low;
-    for (size_t i = 0; i < LANES(x, int32_t); i++)
-        low[i] = (uint8_t)((i32x16)x)[i];
-    return (__m128i)low;
-}
+/* Lane by lane from one type of integer to another. */
+#define CONVERT(name, to, to_lanes, from, from_lanes)                                                                  \
+    EMULATED to name(from x)                                                                                           \
+    {                                                                                                                  \
+        to_lanes out;                                                                                                  \
+        for (size_t i = 0; i < 16; i++)                                                                                \
+            out[i] = ((from_lanes)x)[i];                                                                               \
+        return (to)out;                                                                                                \
+    }
+CONVERT(_mm512_cvtepi8_epi32, __m512i, i32x16, __m128i, i8x16)
+CONVERT(_mm512_cvtepu8_epi32, __m512i, i32x16, __m128i, u8x16)
+CONVERT(_mm512_cvtepu16_epi32, __m512i, i32x16, __m256i, u16x16)
+CONVERT(_mm512_cvtepi32_epi8, __m128i, i8x16, __m512i, i32x16)
+CONVERT(_mm512_cvtepi32_epi16, __m256i, u16x16, __m512i, i32x16)
 
 EMULATED __m512 _mm512_cvtepi32_ps(__m512i x)
 {
