@@ -18,7 +18,8 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
 }
 
 enum {
-    FEW_TOKENS = 8,     /* that read rows straight from memory */
+    FEW_TOKENS = 16,    /* that read rows straight from memory */
+    FEW_MXFP4 = 8,      /* the same where widening costs more */
     FEW_COLUMNS = 1024, /* that stay in the L1 cache between the parts of a sum */
 };
 
@@ -197,7 +198,7 @@ INLINE void dots(float *const *y, const float *const *x, const struct rows *rows
                  size_t n_tokens, const enum dtype dtype)
 {
     size_t group = columns ? panel_group(columns) : 0;
-    if (n_tokens <= FEW_TOKENS || group < PANEL_TOKENS) {
+    if (n_tokens <= (dtype == DTYPE_MXFP4 ? FEW_MXFP4 : FEW_TOKENS) || group < PANEL_TOKENS) {
         dots_few(y, x, rows, n_rows, columns, n_tokens, dtype);
         return;
     }
