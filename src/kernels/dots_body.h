@@ -20,6 +20,7 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
 enum {
     FEW_TOKENS = 16,    /* that read rows straight from memory */
     FEW_MXFP4 = 8,      /* the same where widening costs more */
+    FEW_ROWS = 8,       /* of every stream, that meet one token after the other */
     FEW_COLUMNS = 1024, /* that stay in the L1 cache between the parts of a sum */
 };
 
@@ -173,7 +174,16 @@ INLINE void few_any(float *const *y, const float *const *x, const struct rows *r
         few_tile(y, x, rows, n_rows, columns, r, tokens, streams, dtype);
 }
 
-/* dots for few tokens: no panel. A row that has come from memory for the first tokens is in a cache for the next. */
+/* A few rows of every stream meet `tokens` tokens. */
+INLINE void few_rows(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                     size_t r, size_t end, const int tokens, const enum dtype dtype)
+{
+    for (; r < end; r++)
+        few_any(y, x, rows, n_rows, columns, r, tokens, DOT_OUTPUTS, dtype);
+}
+
+/* dots for few tokens: no panel. Rows that have come from memory for the first tokens are in a cache for the next, and
+ * tokens stay in the L1 cache for a few rows. */
 INLINE void dots_few(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                      size_t n_tokens, const enum dtype dtype)
 {
@@ -183,14 +193,15 @@ INLINE void dots_few(float *const *y, const float *const *x, const struct rows *
         return;
     }
     enum { HALF = DOT_TOKENS / 2 };
-    for (size_t r = 0; r < part_rows(n_rows, DOT_OUTPUTS); r++) {
-        size_t t = 0;
+    size_t n = part_rows(n_rows, DOT_OUTPUTS);
+    for (size_t r = 0; r < n; r += FEW_ROWS) {
+        size_t end = n - r < FEW_ROWS ? n : r + FEW_ROWS, t = 0;
         for (; t + DOT_TOKENS <= n_tokens; t += DOT_TOKENS)
-            few_any(y + t, x + t, rows, n_rows, columns, r, DOT_TOKENS, DOT_OUTPUTS, dtype);
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, DOT_TOKENS, dtype);
         for (; t + HALF <= n_tokens; t += HALF)
-            few_any(y + t, x + t, rows, n_rows, columns, r, HALF, DOT_OUTPUTS, dtype);
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, HALF, dtype);
         for (; t < n_tokens; t++)
-            few_any(y + t, x + t, rows, n_rows, columns, r, 1, DOT_OUTPUTS, dtype);
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, 1, dtype);
     }
 }
 
