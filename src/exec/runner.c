@@ -8,7 +8,6 @@
 #include "base/clock.h"
 
 static const double usual_patience_seconds = 30;
-enum { WATCH_TURNS = 4096 }; /* turns of waiting, some tens of microseconds, between two looks at the clock */
 
 /* How far a node is. The first worker that gets to a node asks it for its tiles and publishes the answer; a worker that
  * comes late must not ask again, since the buffers that the answer came from may be in use for a later node by then. */
@@ -152,8 +151,7 @@ static void wait_for(struct run *run, uint32_t producer, uint32_t waiting, unsig
     unsigned turns = 0;
     double begin = 0;
     while (!is_done(progress)) {
-        team_pause(&turns);
-        if (turns % WATCH_TURNS != 0)
+        if (!team_pause(&turns))
             continue;
         double now = clock_seconds();
         begin = begin > 0 ? begin : now;

@@ -53,8 +53,8 @@ static void write_text(char *out, size_t bytes, const struct combination *c, boo
     out[0] = 0;
     for (int t = 0; t < N_TOGGLES; t++)
         if (c->values[t] && (toggles[t].changes_numbers || !numbers_only))
-            used += (size_t)snprintf(out + used, bytes - used, "%s%s=%s", used ? "," : "", toggles[t].key,
-                                     c->values[t]);
+            used +=
+                (size_t)snprintf(out + used, bytes - used, "%s%s=%s", used ? "," : "", toggles[t].key, c->values[t]);
     assert_true(used < bytes);
 }
 
@@ -177,7 +177,8 @@ static void each_switch_alone(void **state)
                 if (check_combination(&c, which, 1 + v))
                     n++;
                 else
-                    print_message("skipped: %s=%s cannot run here\n", toggles[t].key, toggles[t].others[v]), n_skipped++;
+                    print_message("skipped: %s=%s cannot run here\n", toggles[t].key, toggles[t].others[v]),
+                        n_skipped++;
             }
     print_message("%d switched, %d skipped\n", n, n_skipped);
     assert_true(n > N_TOGGLES);
