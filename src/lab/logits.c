@@ -130,6 +130,7 @@ static enum status compute(struct logits_command *c, struct error *err)
     struct sequence sequence = {0};
     float *rows = NULL;
     c->flags.options.context_max = c->n_tokens;
+    c->flags.options.reports_selected = c->select_path != NULL;
     TRY(model_open(&model, c->flags.directory, &c->flags.options, err));
     struct progress progress = progress_begin("logits", c->n_tokens);
     enum status status = model_sequence_init(model, &sequence, err);

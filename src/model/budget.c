@@ -9,9 +9,10 @@ static enum status workspace_bytes(uint64_t *out, const struct model *model, str
 {
     struct plan plan;
     uint64_t selections = (uint64_t)model->n_index_layers * MODEL_ROWS_MAX * (model->topk + 1) * sizeof(uint32_t);
+    selections = model->options.reports_selected ? selections : 0;
     TRY(model_plan(&plan, model, MODEL_ROWS_MAX, err));
     *out = plan.workspace_bytes + (uint64_t)team_size(model->team) * plan.scratch_bytes +
-           MODEL_BUCKETS * (uint64_t)plan.arena.used_bytes + model->params.arena.capacity_bytes + selections;
+           MODEL_BUCKETS * (uint64_t)plan.arena.used_bytes + model->params.arena.used_bytes + selections;
     plan_fini(&plan);
     return STATUS_OK;
 }
@@ -45,6 +46,7 @@ enum status budget_compute(struct budget *budget, const struct model *model, uin
     uint32_t context = model->options.context_max, sessions = model->options.sequences_max;
     *budget = (struct budget){.context = context, .sessions = sessions, .weights_bytes = weights_bytes};
     TRY(workspace_bytes(&budget->workspace_bytes, model, err));
+    budget->widened_bytes = model->params.arena.used_bytes;
     snprintf(budget->budget_name, sizeof budget->budget_name, "as asked for");
     budget->budget_bytes = budget_bytes ? budget_bytes : machine_memory_bytes(budget->budget_name);
     budget->cache_bytes = cache_bytes(model, context, sessions);
