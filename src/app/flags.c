@@ -34,6 +34,7 @@ enum {
     THREADS,
     CPU,
     EXEC,
+    STREAMS,
     ACCEPT_UNKNOWN,
 };
 
@@ -60,6 +61,7 @@ static const struct option shared[] = {
     {"threads", required_argument, NULL, THREADS},
     {"cpu", required_argument, NULL, CPU},
     {"exec", required_argument, NULL, EXEC},
+    {"streams", required_argument, NULL, STREAMS},
     {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
@@ -193,6 +195,9 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
         return STATUS_OK;
     case EXEC:
         f->options.exec = value;
+        return STATUS_OK;
+    case STREAMS:
+        f->options.streams = value;
         return STATUS_OK;
     case ACCEPT_UNKNOWN:
         f->options.accept_unknown = true;

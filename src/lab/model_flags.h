@@ -23,6 +23,7 @@ enum {
     FLAG_THREADS,
     FLAG_CPU,
     FLAG_EXEC,
+    FLAG_STREAMS,
     FLAG_ACCEPT_UNKNOWN,
     FLAG_LAST, /* a command's own long options start here */
 };
@@ -35,6 +36,7 @@ enum {
         {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
         {"dense", required_argument, NULL, FLAG_DENSE}, {"experts", required_argument, NULL, FLAG_EXPERTS},            \
         {"no-cache", no_argument, NULL, FLAG_NO_CACHE},                                                                \
+        {"streams", required_argument, NULL, FLAG_STREAMS},                                                            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

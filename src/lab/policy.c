@@ -12,7 +12,7 @@ static const struct {
     int flag;
 } keys[] = {{"act", FLAG_ACT},           {"cpu", FLAG_CPU}, {"dense", FLAG_DENSE},
             {"exec", FLAG_EXEC},         {"kv", FLAG_KV},   {"experts", FLAG_EXPERTS},
-            {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},   {"threads", FLAG_THREADS}};
+            {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},   {"streams", FLAG_STREAMS},   {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 /* Takes "key=value", which it cuts in two. */
@@ -25,9 +25,10 @@ static enum status take(struct model_flags *flags, char *pair, unsigned *seen, s
     while (k < N_KEYS && strcmp(pair, keys[k].name) != 0)
         k++;
     if (!value || k == N_KEYS)
-        return error_set(
-            err, STATUS_ARGUMENT,
-            "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, threads", pair);
+        return error_set(err, STATUS_ARGUMENT,
+                         "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, "
+                         "streams, threads",
+                         pair);
     if (*seen & 1u << k)
         return error_set(err, STATUS_ARGUMENT, "%s is named twice", pair);
     *seen |= 1u << k;
