@@ -101,7 +101,7 @@ struct preload {
     struct range {
         const char *start;
         uint64_t bytes;
-    } *ranges;
+    } * ranges;
     size_t n_ranges;
     uint64_t total;
     _Atomic size_t next;
@@ -133,8 +133,8 @@ static void add_range(struct preload *p, const char *start, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += PRELOAD_CHUNK_BYTES, p->n_ranges++)
         if (p->ranges)
-            p->ranges[p->n_ranges] = (struct range){
-                start + at, bytes - at < PRELOAD_CHUNK_BYTES ? bytes - at : PRELOAD_CHUNK_BYTES};
+            p->ranges[p->n_ranges] =
+                (struct range){start + at, bytes - at < PRELOAD_CHUNK_BYTES ? bytes - at : PRELOAD_CHUNK_BYTES};
     p->total += bytes;
 }
 

@@ -82,8 +82,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                              *const execs[] = {"graph", "eager"}, *const switches[] = {"off", "on"},
-                             *const denses[] = {"mxfp8", "int8", "mxfp4"},
-                             *const experts[] = {"mxfp4", "int8"};
+                             *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
                             dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};

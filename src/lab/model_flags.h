@@ -35,8 +35,7 @@ enum {
         {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"threads", required_argument, NULL, FLAG_THREADS},      \
         {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
         {"dense", required_argument, NULL, FLAG_DENSE}, {"experts", required_argument, NULL, FLAG_EXPERTS},            \
-        {"no-cache", no_argument, NULL, FLAG_NO_CACHE},                                                                \
-        {"streams", required_argument, NULL, FLAG_STREAMS},                                                            \
+        {"no-cache", no_argument, NULL, FLAG_NO_CACHE}, {"streams", required_argument, NULL, FLAG_STREAMS},            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

@@ -10,9 +10,9 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT},           {"cpu", FLAG_CPU}, {"dense", FLAG_DENSE},
-            {"exec", FLAG_EXEC},         {"kv", FLAG_KV},   {"experts", FLAG_EXPERTS},
-            {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},   {"streams", FLAG_STREAMS},   {"threads", FLAG_THREADS}};
+} keys[] = {{"act", FLAG_ACT},         {"cpu", FLAG_CPU},         {"dense", FLAG_DENSE},       {"exec", FLAG_EXEC},
+            {"kv", FLAG_KV},           {"experts", FLAG_EXPERTS}, {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},
+            {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 /* Takes "key=value", which it cuts in two. */

@@ -170,10 +170,9 @@ static void options_are_checked(void **state)
 {
     (void)state;
     day0_options o = engine_options(), bad[14];
-    static const char *const parts[14] = {"directory",       "models/none",  "sessions_max", "sessions_max",
-                                          "checkpoints_max", "piece_tokens", "piece_tokens", "kv",
-                                          "li_scale",        "exec",         "context",      "dense",
-                                          "experts",         "streams"};
+    static const char *const parts[14] = {
+        "directory", "models/none", "sessions_max", "sessions_max", "checkpoints_max", "piece_tokens", "piece_tokens",
+        "kv",        "li_scale",    "exec",         "context",      "dense",           "experts",      "streams"};
     day0_engine *engine;
     day0_error error;
     for (int i = 0; i < 14; i++)

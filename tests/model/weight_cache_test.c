@@ -258,8 +258,7 @@ static void every_flipped_byte_is_noticed(void **state)
     }
     /* Records that are sampled at every start: the first, the last and 14 between them. */
     for (size_t k = 0; k < 16; k++) {
-        const struct conversion_record *record =
-            &model->params.conversion.records[k * (n_records - 1) / 15];
+        const struct conversion_record *record = &model->params.conversion.records[k * (n_records - 1) / 15];
         char what[64], *damaged = malloc(f.size);
         size_t at = data + record->offset + (k % 2 ? record->bytes - 1 : record->bytes / 2);
         snprintf(what, sizeof what, "byte %zu flipped", at);
