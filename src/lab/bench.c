@@ -2,42 +2,51 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu/tiers.h"
 #include "lab/bench_report.h"
 #include "lab/commands.h"
 #include "lab/model_flags.h"
 #include "lab/progress.h"
+#include "lab/rates_find.h"
 
 enum {
     FLAG_PREFILL = FLAG_LAST,
+    FLAG_DEPTH,
     FLAG_DECODE,
     FLAG_BATCH,
     FLAG_REPEAT,
     FLAG_JSON,
     FLAG_CSV,
+    FLAG_PROBE,
 };
 
 static const char help[] =
     "usage: day0 bench [-m DIR] [--prefill N,...] [--decode DEPTH,...] [--batch N,...] [options]\n"
     "Tokens a second of prompts (prefill) and of generation (decode), with the bytes that a token must move and the\n"
-    "operations it takes, as shares of the machine's own rates, measured in the same run. Deep contexts are made of\n"
-    "random values, not computed. A model that fits into the caches may read faster than memory: over 100%.\n"
+    "operations it takes, and the time that the machine would need for each alone, by rates measured in the same run.\n"
+    "Deep contexts are made of random values, not computed. A model that fits into the caches may read faster than\n"
+    "memory: over 100%. All of it on a model of some GB takes minutes; the lists choose less.\n"
     "\n"
-    "      --prefill N,...   prompts of these lengths (default 512,2048); none: leave them out\n"
-    "      --decode DEPTH,...  generation after so many tokens (default 0,4096); none: leave it out\n"
-    "      --batch N,...     so many sequences at once in generation (default 1,4)\n"
+    "      --prefill N,...   prompts of these lengths (default 512,2048,8192); none: leave them out\n"
+    "      --depth N,...     after so many tokens (default 0)\n"
+    "      --decode DEPTH,...  generation after so many tokens (default 0,4096,32768,131072); none: leave it out\n"
+    "      --batch N,...     so many sequences at once in generation (default 1,4,16)\n"
     "      --repeat N        timings of each row, the median counts (default 3)\n"
     "      --json            one JSON object: machine, rows\n"
-    "      --csv             one line a row\n";
+    "      --csv             one line a row\n"
+    "      --probe           only measures what the machine can do, and keeps it for day0 check\n";
 
 static const char examples[] = "\nExamples:\n"
-                               "  day0 bench\n"
-                               "  day0 bench --prefill none --decode 0,1024,16384 --batch 1 --li mxfp8\n"
-                               "  day0 bench -m DIR --decode none --repeat 5 --csv > speed.csv\n";
+                               "  day0 bench --prefill 512 --decode 0,4096 --batch 1\n"
+                               "  day0 bench --prefill none --decode 1024,16384 --batch 1 --li mxfp8\n"
+                               "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
+                               "  day0 bench --probe\n";
 
 struct bench_command {
     struct model_flags flags;
     struct bench_request request;
     bench_report_fn *report;
+    bool probe;
 };
 
 /* Whole numbers with commas between, or "none". */
@@ -69,6 +78,8 @@ static enum status parse(struct bench_command *c, int option, struct error *err)
     switch (option) {
     case FLAG_PREFILL:
         return parse_list(&r->prefill, "prefill", optarg, 1, MODEL_CONTEXT_MAX, err);
+    case FLAG_DEPTH:
+        return parse_list(&r->prefill_depths, "depth", optarg, 0, MODEL_CONTEXT_MAX, err);
     case FLAG_DECODE:
         return parse_list(&r->depths, "decode", optarg, 0, MODEL_CONTEXT_MAX - BENCH_STEPS_MAX, err);
     case FLAG_BATCH:
@@ -80,6 +91,9 @@ static enum status parse(struct bench_command *c, int option, struct error *err)
         if (c->report != bench_report_table && c->report != report)
             return error_set(err, STATUS_ARGUMENT, "--json and --csv exclude each other");
         c->report = report;
+        return STATUS_OK;
+    case FLAG_PROBE:
+        c->probe = true;
         return STATUS_OK;
     default: {
         bool known;
@@ -97,7 +111,7 @@ static void show_progress(void *context, uint64_t done, uint64_t total)
 
 static enum status measure(struct bench_command *c, struct error *err)
 {
-    static struct bench_result result; /* some kilobytes */
+    static struct bench_result result; /* many kilobytes */
     struct progress progress = progress_begin("bench", 1);
     c->request.directory = c->flags.directory;
     c->request.options = c->flags.options;
@@ -108,24 +122,46 @@ static enum status measure(struct bench_command *c, struct error *err)
     return status == STATUS_OK ? c->report(stdout, &c->request, &result, err) : status;
 }
 
+/* Measures the machine anew. */
+static enum status probe(const struct bench_command *c, struct error *err)
+{
+    const struct model_options *o = &c->flags.options;
+    struct team *team;
+    struct rates rates;
+    unsigned tiers;
+    TRY(tiers_parse(o->cpu, &tiers, err));
+    TRY(team_open(&team, o->n_threads, err));
+    enum status status = rates_find(&rates, team, tiers, true, err);
+    if (status == STATUS_OK) {
+        printf("%u threads, %s: ", team_size(team), tiers_name(tiers));
+        rates_print(stdout, &rates);
+        printf("\n");
+    }
+    team_close(team);
+    return status;
+}
+
 int lab_bench(int argc, char **argv)
 {
     static const struct option options[] = {MODEL_FLAGS,
                                             {"prefill", required_argument, NULL, FLAG_PREFILL},
+                                            {"depth", required_argument, NULL, FLAG_DEPTH},
                                             {"decode", required_argument, NULL, FLAG_DECODE},
                                             {"batch", required_argument, NULL, FLAG_BATCH},
                                             {"repeat", required_argument, NULL, FLAG_REPEAT},
                                             {"json", no_argument, NULL, FLAG_JSON},
                                             {"csv", no_argument, NULL, FLAG_CSV},
+                                            {"probe", no_argument, NULL, FLAG_PROBE},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     struct bench_command c = {.flags = model_flags_default(),
-                              .request = {.prefill = {{512, 2048}, 2},
-                                          .depths = {{0, 4096}, 2},
-                                          .batches = {{1, 4}, 2},
+                              .request = {.prefill = {{512, 2048, 8192}, 3},
+                                          .prefill_depths = {{0}, 1},
+                                          .depths = {{0, 4096, 32768, 131072}, 4},
+                                          .batches = {{1, 4, 16}, 3},
                                           .repeat = 3,
                                           .probe = true,
-                                          .seconds_min = 0.25},
+                                          .seconds_min = 1.2},
                               .report = bench_report_table};
     struct error err = {0};
     for (int option; (option = getopt_long(argc, argv, ":m:h", options, NULL)) != -1;) {
@@ -139,10 +175,11 @@ int lab_bench(int argc, char **argv)
             return lab_fail("bench", &err, LAB_USAGE);
     }
     const struct bench_request *r = &c.request;
-    if (optind < argc || (r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0)) {
+    if (optind < argc || (r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
+        (r->prefill.n > 0 && r->prefill_depths.n == 0)) {
         (void)error_set(&err, STATUS_ARGUMENT, "%s; see --help",
                         optind < argc ? "only options are taken" : "nothing is left to measure");
         return lab_fail("bench", &err, LAB_USAGE);
     }
-    return measure(&c, &err) == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
+    return (c.probe ? probe(&c, &err) : measure(&c, &err)) == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
 }

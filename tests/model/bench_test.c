@@ -32,6 +32,7 @@ static void rows_are_as_asked_for(void **state)
         struct bench_request request = {.directory = cases[c],
                                         .options = exact_options(0),
                                         .prefill = {{1, 300}, 2},
+                                        .prefill_depths = {{0, 90}, 2},
                                         .depths = {{0, 100}, 2},
                                         .batches = {{1, 3}, 2},
                                         .repeat = 2,
@@ -40,21 +41,23 @@ static void rows_are_as_asked_for(void **state)
         struct error err;
         if (bench_run(&request, &result, &err) != STATUS_OK)
             fail_msg("%s", err.text);
-        assert_int_equal(result.n_rows, 6);
+        assert_int_equal(result.n_rows, 8);
         assert_int_equal(result.n_threads, 2);
-        assert_true(result.f32_gflop_s == 0 && result.read_gb_s == 0); /* were not asked for */
+        assert_true(result.rates.gop_s[UNIT_F32] == 0 && result.rates.read.gb_s == 0); /* were not asked for */
         for (uint32_t i = 0; i < result.n_rows; i++) {
             const struct bench_row *row = &result.rows[i];
-            assert_int_equal(row->decode, i >= 2);
-            assert_int_equal(row->depth, i >= 4 ? 100 : 0);
-            assert_int_equal(row->batch, i == 3 || i == 5 ? 3 : 1);
+            assert_int_equal(row->decode, i >= 4);
+            assert_int_equal(row->depth, i >= 6 ? 100 : i == 2 || i == 3 ? 90 : 0);
+            assert_int_equal(row->batch, i == 5 || i == 7 ? 3 : 1);
+            assert_true(row->batch_asked == row->batch && sane(row->ms));
             assert_true(row->tokens >= row->batch && sane(row->tokens_per_s) && sane(row->gb_per_token) &&
                         sane(row->gflop_per_token));
             assert_true(row->slowest <= row->tokens_per_s && row->tokens_per_s <= row->fastest);
         }
         assert_true(result.rows[1].gb_per_token < result.rows[0].gb_per_token); /* weights are shared */
-        assert_true(result.rows[3].gb_per_token < result.rows[2].gb_per_token);
-        assert_true(result.rows[4].gflop_per_token >= result.rows[2].gflop_per_token); /* attention grows */
+        assert_true(result.rows[5].gb_per_token < result.rows[4].gb_per_token);
+        assert_true(result.rows[6].gflop_per_token >= result.rows[4].gflop_per_token); /* attention grows */
+        assert_true(result.rows[3].gflop_per_token >= result.rows[1].gflop_per_token);
     }
 }
 
@@ -66,20 +69,22 @@ static void costs_can_be_counted(void **state)
         struct model_options options = exact_options(1000);
         struct model *model = open_or_fail(cases[c], &options);
         const struct config *config = &model->config;
-        struct bench_cost none = bench_cost_step(model, 1, 1, 0, 0), head = bench_cost_step(model, 1, 1, 0, 1);
+        struct bench_cost none = bench_cost_step(model, (struct bench_shape){1, 1, 0, 0}),
+                          head = bench_cost_step(model, (struct bench_shape){1, 1, 0, 1});
         double weights = (double)config->vocab_size * config->hidden_size;
-        assert_true(head.flops - none.flops == 2 * weights);
+        assert_true(bench_cost_flops(&head) - bench_cost_flops(&none) == 2 * weights);
         assert_true(head.bytes - none.bytes ==
                     (double)config->vocab_size * (double)matrix_row_bytes(&model->params.lm_head));
         /* One row meets each weight once at most; attention and recurrence are less than that in these
          * models. */
-        assert_true(head.flops > 2 * weights && head.flops < 4 * (double)model->params.parameters_total);
-        struct bench_cost two = bench_cost_step(model, 2, 1, 0, 2);
-        assert_true(fabs(two.flops - 2 * head.flops) < 1e-9 * two.flops && two.bytes < 2 * head.bytes &&
-                    two.bytes > head.bytes);
+        assert_true(bench_cost_flops(&head) > 2 * weights &&
+                    bench_cost_flops(&head) < 4 * (double)model->params.parameters_total);
+        struct bench_cost two = bench_cost_step(model, (struct bench_shape){2, 1, 0, 2});
+        assert_true(fabs(bench_cost_flops(&two) - 2 * bench_cost_flops(&head)) < 1e-9 * bench_cost_flops(&two) &&
+                    two.bytes < 2 * head.bytes && two.bytes > head.bytes);
         /* Depth adds latents of the attended positions, and of an indexer the keys that are scanned. */
         uint32_t topk = model->n_index_layers ? model->topk : 1000, depth = 900;
-        struct bench_cost deep = bench_cost_step(model, 1, 1, depth, 1);
+        struct bench_cost deep = bench_cost_step(model, (struct bench_shape){1, 1, depth, 1});
         double attended = topk < depth + 1 ? topk : depth + 1, bytes = 0;
         for (uint32_t m = 0; m < model->layout.n_mla; m++) {
             const struct mla_slot *slot = &model->layout.mla[m];
@@ -88,9 +93,9 @@ static void costs_can_be_counted(void **state)
             bytes += sparse && topk < depth + 1 ? (depth + 1) * 4.0 * slot->index_dim : 0;
         }
         assert_true(fabs(deep.bytes - head.bytes - bytes) < 1);
-        struct bench_cost prompt = bench_cost_prompt(model, MODEL_ROWS_MAX),
-                          step = bench_cost_step(model, 1, MODEL_ROWS_MAX, 0, 1);
-        assert_true(prompt.bytes == step.bytes && prompt.flops == step.flops);
+        struct bench_cost prompt = bench_cost_prompt(model, 0, MODEL_ROWS_MAX),
+                          step = bench_cost_step(model, (struct bench_shape){1, MODEL_ROWS_MAX, 0, 1});
+        assert_true(prompt.bytes == step.bytes && bench_cost_flops(&prompt) == bench_cost_flops(&step));
         model_close(model);
     }
 }
@@ -179,7 +184,7 @@ static void json_has_the_documented_keys(void **state)
     assert_int_equal(json_array_size(rows), 3);
     for (size_t i = 0; i < 3; i++) {
         const json_t *row = json_array_get(rows, i);
-        assert_int_equal(json_object_size(row), 10);
+        assert_int_equal(json_object_size(row), 17);
         assert_string_equal(json_string_value(json_object_get(row, "work")), i == 0 ? "prefill" : "decode");
         assert_true(number(row, "tokens") > 0 && number(row, "threads") > 0);
         assert_true(number(row, "depth") == (i == 2 ? 80 : 0) && number(row, "batch") == (i == 0 ? 1 : 2));
