@@ -8,8 +8,8 @@
 
 #include "cpu/tiers.h"
 
-/* A run of about two milliseconds: long against the start of a team, short against a time slice. */
-enum { TURNS = 1 << 19 };
+/* A run of some tenths of a millisecond: long against the start of a team, short against a time slice. */
+enum { TURNS = 1 << 17 };
 
 /* TURNS rounds over independent accumulators, which start from different values. There are enough of them to cover an
  * operation's latency, and they fit the registers. */

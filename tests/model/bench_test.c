@@ -12,6 +12,7 @@
 #include "lab/bench_state.h"
 #include "command_help.h"
 #include "lab/commands.h"
+#include "model/report.h"
 #include "model_help.h"
 
 #define GOLDEN_ROOT "tests/golden/model"
@@ -98,6 +99,105 @@ static void costs_can_be_counted(void **state)
         assert_true(prompt.bytes == step.bytes && bench_cost_flops(&prompt) == bench_cost_flops(&step));
         model_close(model);
     }
+}
+
+/* What one token reads is what `day0 check` says, which counts tensors: the matrices are in the cost, vectors are not. */
+static void costs_agree_with_check(void **state)
+{
+    (void)state;
+    for (int c = 0; c < N_CASES; c++) {
+        struct model_options options = exact_options(1000);
+        struct model *model = open_or_fail(cases[c], &options);
+        struct report *report;
+        struct error err;
+        assert_int_equal(report_open(&report, cases[c], &options, 0, &err), STATUS_OK);
+        double vectors = 0, state_bytes = 0, cache_bytes = 0;
+        for (size_t t = 0; t < checkpoint_count(report->checkpoint); t++) {
+            const struct tensor *tensor = checkpoint_at(report->checkpoint, t);
+            bool vector = tensor->rank == 1 || tensor->shape[0] == 1 || strstr(tensor->name, "_conv1d.");
+            vectors += vector ? (double)tensor->bytes : 0;
+        }
+        struct bench_cost parts[PART_COUNT], step;
+        bench_cost_parts(parts, model, (struct bench_shape){1, 1, 0, 1});
+        step = bench_cost_step(model, (struct bench_shape){1, 1, 0, 1});
+        state_bytes = 2.0 * (double)(report->kda_state_bytes + report->conv_state_bytes);
+        cache_bytes = 2.0 * (double)report->latent_bytes_per_token + (double)report->index_bytes_per_token;
+        print_message("%s: a step moves %.0f bytes: weights %llu less vectors %.0f, states %.0f, caches %.0f\n",
+                      cases[c], step.bytes, (unsigned long long)report->active_bytes_per_token, vectors, state_bytes,
+                      cache_bytes);
+        assert_true(fabs(step.bytes - ((double)report->active_bytes_per_token - vectors + state_bytes + cache_bytes)) <
+                    1e-6 * step.bytes);
+        double sum = 0;
+        for (int part = 0; part < PART_COUNT; part++) {
+            assert_true(parts[part].bytes > 0 && (part == PART_ENDS || bench_cost_flops(&parts[part]) > 0));
+            sum += parts[part].bytes;
+        }
+        assert_true(fabs(sum - step.bytes) < 1e-9 * sum);
+        report_close(report);
+        model_close(model);
+    }
+}
+
+/* Products go to the unit that the policy gives them to, and a floor is counted by that unit's rate. */
+static void costs_know_their_units(void **state)
+{
+    (void)state;
+    struct model_options options = exact_options(1000);
+    struct model *model = open_or_fail(GOLDEN_ROOT "/k31-s1", &options);
+    struct bench_shape shape = {1, 64, 0, 1};
+    struct bench_cost exact = bench_cost_step(model, shape);
+    model->options.act = ACT_INT8; /* of the cost alone */
+    struct bench_cost int8 = bench_cost_step(model, shape);
+    model->options.act = ACT_F16;
+    struct bench_cost half = bench_cost_step(model, shape);
+    model->options.act = ACT_EXACT;
+    double experts = 0;
+    for (uint32_t l = 0; l < model->config.n_layers; l++)
+        if (config_is_moe(&model->config, l))
+            experts += 2.0 * 3 * model->config.moe_intermediate_size * model->config.latent_size * 64 *
+                       model->config.n_experts_per_token;
+    assert_true(exact.flops[UNIT_INT8] == 0 && exact.flops[UNIT_F16] == 0);
+    assert_true(int8.flops[UNIT_INT8] == experts && int8.flops[UNIT_F32] == exact.flops[UNIT_F32] - experts);
+    assert_true(half.flops[UNIT_INT8] == experts && half.flops[UNIT_F16] > 0);
+    assert_true(fabs(bench_cost_flops(&half) - bench_cost_flops(&exact)) < 1e-9 * bench_cost_flops(&exact));
+    struct rates rates = {.read.gb_s = 2, .gop_s = {[UNIT_F32] = 10, [UNIT_INT8] = 40}};
+    struct bench_floors floors = bench_cost_floors(&int8, &rates);
+    assert_true(fabs(floors.read_s - int8.bytes / 2e9) < 1e-12);
+    assert_true(fabs(floors.compute_s - (int8.flops[UNIT_F32] / 1e10 + int8.flops[UNIT_INT8] / 4e10)) < 1e-12);
+    floors = bench_cost_floors(&half, &rates); /* no such unit: as float32 */
+    assert_true(floors.compute_s > half.flops[UNIT_F16] / 1e10);
+    model_close(model);
+}
+
+/* A rig takes fewer full sequences where the memory has no room for all, and says how many fit a row. */
+static void batches_shrink_to_the_memory(void **state)
+{
+    (void)state;
+    struct model_options options = exact_options(0);
+    struct bench_needs needs = {20000, 1, 8};
+    struct bench_rig rig;
+    struct error err;
+    assert_int_equal(bench_rig_open(&rig, GOLDEN_ROOT "/k3-s1", &options, needs, &err), STATUS_OK);
+    uint64_t all = rig.model->budget.total_bytes, cache = rig.model->budget.cache_bytes;
+    assert_int_equal(bench_rig_fits(&rig, 20000 - BENCH_STEPS_MAX, 8), 8);
+    bench_rig_close(&rig);
+    options.budget_bytes = all - cache / 2; /* half of the sequences */
+    assert_int_equal(bench_rig_open(&rig, GOLDEN_ROOT "/k3-s1", &options, needs, &err), STATUS_OK);
+    assert_true(rig.model->budget.total_bytes <= options.budget_bytes && rig.n_sequences == 8);
+    assert_int_equal(bench_rig_fits(&rig, 20000 - BENCH_STEPS_MAX, 8), 4);
+    assert_int_equal(bench_rig_fits(&rig, 100, 8), 8);
+    double seconds;
+    uint32_t steps = 2;
+    assert_int_equal(bench_rig_fill(&rig, 20000 - BENCH_STEPS_MAX, 4, 0, &err), STATUS_OK);
+    assert_int_equal(bench_rig_generate(&rig, 20000 - BENCH_STEPS_MAX, 4, &steps, 1, &seconds, &err), STATUS_OK);
+    assert_int_equal(bench_rig_fill(&rig, 100, 8, 0, &err), STATUS_OK);
+    steps = 2;
+    assert_int_equal(bench_rig_generate(&rig, 100, 8, &steps, 1, &seconds, &err), STATUS_OK);
+    bench_rig_close(&rig);
+    options.budget_bytes = all - cache; /* not one */
+    assert_int_equal(bench_rig_open(&rig, GOLDEN_ROOT "/k3-s1", &options, needs, &err), STATUS_MEMORY);
+    print_message("%s\n", err.text);
+    bench_rig_close(&rig);
 }
 
 /* Every code of MXFP8 keys is a number; scores would hide those that are not. */
@@ -225,9 +325,10 @@ static void wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_can_be_counted),  cmocka_unit_test(synthetic_depth_is_usable),
-        cmocka_unit_test(rows_are_as_asked_for), cmocka_unit_test(json_has_the_documented_keys),
-        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(costs_agree_with_check),       cmocka_unit_test(costs_know_their_units),
+        cmocka_unit_test(batches_shrink_to_the_memory), cmocka_unit_test(costs_can_be_counted),
+        cmocka_unit_test(synthetic_depth_is_usable),    cmocka_unit_test(rows_are_as_asked_for),
+        cmocka_unit_test(json_has_the_documented_keys), cmocka_unit_test(wrong_calls),
     };
     return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
 }
