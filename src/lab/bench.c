@@ -1,8 +1,11 @@
 /* day0 bench: how fast a model reads and writes here, and how far that is from what the machine could do. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/tiers.h"
+#include "lab/bench_ablate.h"
+#include "lab/bench_plot.h"
 #include "lab/bench_report.h"
 #include "lab/commands.h"
 #include "lab/model_flags.h"
@@ -18,7 +21,14 @@ enum {
     FLAG_JSON,
     FLAG_CSV,
     FLAG_PROBE,
+    FLAG_PLOT,
+    FLAG_ABLATE,
 };
+
+/* The lists of numbers that choose the work. */
+enum list { LIST_PREFILL, LIST_DEPTH, LIST_DECODE, LIST_BATCH, LIST_COUNT };
+
+enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON };
 
 static const char help[] =
     "usage: day0 bench [-m DIR] [--prefill N,...] [--decode DEPTH,...] [--batch N,...] [options]\n"
@@ -34,19 +44,26 @@ static const char help[] =
     "      --repeat N        timings of each row, the median counts (default 3)\n"
     "      --json            one JSON object: machine, rows\n"
     "      --csv             one line a row\n"
+    "      --plot FILE.svg   also draws speed over depth\n"
+    "      --ablate          each switch against the default, by turns, with the ratio of their speeds (default\n"
+    "                        --prefill 512 --decode 4096 --batch 1 --repeat 5)\n"
     "      --probe           only measures what the machine can do, and keeps it for day0 check\n";
 
 static const char examples[] = "\nExamples:\n"
                                "  day0 bench --prefill 512 --decode 0,4096 --batch 1\n"
                                "  day0 bench --prefill none --decode 1024,16384 --batch 1 --li mxfp8\n"
                                "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
+                               "  day0 bench -m DIR --prefill 64 --decode 0,1024 --batch 1 --plot speed.svg\n"
+                               "  day0 bench --ablate --prefill 64 --decode 64 --repeat 1 --threads 2\n"
                                "  day0 bench --probe\n";
 
 struct bench_command {
     struct model_flags flags;
     struct bench_request request;
-    bench_report_fn *report;
-    bool probe;
+    bool lists[LIST_COUNT]; /* that the command line gave */
+    enum format format;
+    const char *plot;
+    bool probe, ablate;
 };
 
 /* Whole numbers with commas between, or "none". */
@@ -74,23 +91,33 @@ static enum status parse_list(struct bench_list *list, const char *name, const c
 static enum status parse(struct bench_command *c, int option, struct error *err)
 {
     struct bench_request *r = &c->request;
-    bench_report_fn *report = option == FLAG_JSON ? bench_report_json : bench_report_csv;
+    enum format format = option == FLAG_JSON ? FORMAT_JSON : FORMAT_CSV;
     switch (option) {
     case FLAG_PREFILL:
+        c->lists[LIST_PREFILL] = true;
         return parse_list(&r->prefill, "prefill", optarg, 1, MODEL_CONTEXT_MAX, err);
     case FLAG_DEPTH:
+        c->lists[LIST_DEPTH] = true;
         return parse_list(&r->prefill_depths, "depth", optarg, 0, MODEL_CONTEXT_MAX, err);
     case FLAG_DECODE:
+        c->lists[LIST_DECODE] = true;
         return parse_list(&r->depths, "decode", optarg, 0, MODEL_CONTEXT_MAX - BENCH_STEPS_MAX, err);
     case FLAG_BATCH:
+        c->lists[LIST_BATCH] = true;
         return parse_list(&r->batches, "batch", optarg, 1, BENCH_BATCH_MAX, err);
     case FLAG_REPEAT:
         return flag_count("repeat", optarg, 1, BENCH_REPEAT_MAX, &r->repeat, err);
     case FLAG_JSON:
     case FLAG_CSV:
-        if (c->report != bench_report_table && c->report != report)
+        if (c->format != FORMAT_TABLE && c->format != format)
             return error_set(err, STATUS_ARGUMENT, "--json and --csv exclude each other");
-        c->report = report;
+        c->format = format;
+        return STATUS_OK;
+    case FLAG_PLOT:
+        c->plot = optarg;
+        return STATUS_OK;
+    case FLAG_ABLATE:
+        c->ablate = true;
         return STATUS_OK;
     case FLAG_PROBE:
         c->probe = true;
@@ -111,15 +138,32 @@ static void show_progress(void *context, uint64_t done, uint64_t total)
 
 static enum status measure(struct bench_command *c, struct error *err)
 {
+    static bench_report_fn *const reports[] = {bench_report_table, bench_report_csv, bench_report_json};
     static struct bench_result result; /* many kilobytes */
     struct progress progress = progress_begin("bench", 1);
-    c->request.directory = c->flags.directory;
-    c->request.options = c->flags.options;
-    c->request.progress = show_progress;
     c->request.progress_context = &progress;
     enum status status = bench_run(&c->request, &result, err);
     progress_end(&progress);
-    return status == STATUS_OK ? c->report(stdout, &c->request, &result, err) : status;
+    if (status == STATUS_OK)
+        status = reports[c->format](stdout, &c->request, &result, err);
+    if (status == STATUS_OK && c->plot)
+        status = bench_plot_write(c->plot, &c->request, &result, err);
+    return status;
+}
+
+static enum status ablate(struct bench_command *c, struct error *err)
+{
+    static bench_ablate_fn *const reports[] = {bench_ablate_table, bench_ablate_csv, bench_ablate_json};
+    struct ablate_result *result;
+    TRY(memory_take(&result, 1, sizeof *result, "the ablation's rows", err));
+    struct progress progress = progress_begin("ablate", 1);
+    c->request.progress_context = &progress;
+    enum status status = bench_ablate_run(&c->request, result, err);
+    progress_end(&progress);
+    if (status == STATUS_OK)
+        status = reports[c->format](stdout, &c->request, result, err);
+    free(result);
+    return status;
 }
 
 /* Measures the machine anew. */
@@ -141,6 +185,35 @@ static enum status probe(const struct bench_command *c, struct error *err)
     return status;
 }
 
+/* Fills in what the command line left open, and refuses what fits nothing. */
+static enum status complete(struct bench_command *c, bool stray, struct error *err)
+{
+    static const struct bench_list prefill[] = {{{512, 2048, 8192}, 3}, {{512}, 1}},
+                                   decode[] = {{{0, 4096, 32768, 131072}, 4}, {{4096}, 1}},
+                                   batch[] = {{{1, 4, 16}, 3}, {{1}, 1}};
+    struct bench_request *r = &c->request;
+    r->directory = c->flags.directory;
+    r->options = c->flags.options;
+    if (!c->lists[LIST_PREFILL])
+        r->prefill = prefill[c->ablate];
+    if (!c->lists[LIST_DEPTH])
+        r->prefill_depths = (struct bench_list){{0}, 1};
+    if (!c->lists[LIST_DECODE])
+        r->depths = decode[c->ablate];
+    if (!c->lists[LIST_BATCH])
+        r->batches = batch[c->ablate];
+    if (r->repeat == 0)
+        r->repeat = c->ablate ? 5 : 3;
+    if (stray)
+        return error_set(err, STATUS_ARGUMENT, "only options are taken; see --help");
+    if (c->plot && (c->ablate || c->probe))
+        return error_set(err, STATUS_ARGUMENT, "--plot draws what is measured without --ablate and --probe");
+    if ((r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
+        (r->prefill.n > 0 && r->prefill_depths.n == 0))
+        return error_set(err, STATUS_ARGUMENT, "nothing is left to measure; see --help");
+    return STATUS_OK;
+}
+
 int lab_bench(int argc, char **argv)
 {
     static const struct option options[] = {MODEL_FLAGS,
@@ -151,18 +224,13 @@ int lab_bench(int argc, char **argv)
                                             {"repeat", required_argument, NULL, FLAG_REPEAT},
                                             {"json", no_argument, NULL, FLAG_JSON},
                                             {"csv", no_argument, NULL, FLAG_CSV},
+                                            {"plot", required_argument, NULL, FLAG_PLOT},
+                                            {"ablate", no_argument, NULL, FLAG_ABLATE},
                                             {"probe", no_argument, NULL, FLAG_PROBE},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     struct bench_command c = {.flags = model_flags_default(),
-                              .request = {.prefill = {{512, 2048, 8192}, 3},
-                                          .prefill_depths = {{0}, 1},
-                                          .depths = {{0, 4096, 32768, 131072}, 4},
-                                          .batches = {{1, 4, 16}, 3},
-                                          .repeat = 3,
-                                          .probe = true,
-                                          .seconds_min = 1.2},
-                              .report = bench_report_table};
+                              .request = {.probe = true, .seconds_min = 1.2, .progress = show_progress}};
     struct error err = {0};
     for (int option; (option = getopt_long(argc, argv, ":m:h", options, NULL)) != -1;) {
         if (option == 'h') {
@@ -174,12 +242,8 @@ int lab_bench(int argc, char **argv)
         if (parse(&c, option, &err) != STATUS_OK)
             return lab_fail("bench", &err, LAB_USAGE);
     }
-    const struct bench_request *r = &c.request;
-    if (optind < argc || (r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
-        (r->prefill.n > 0 && r->prefill_depths.n == 0)) {
-        (void)error_set(&err, STATUS_ARGUMENT, "%s; see --help",
-                        optind < argc ? "only options are taken" : "nothing is left to measure");
+    if (complete(&c, optind < argc, &err) != STATUS_OK)
         return lab_fail("bench", &err, LAB_USAGE);
-    }
-    return (c.probe ? probe(&c, &err) : measure(&c, &err)) == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
+    enum status status = c.probe ? probe(&c, &err) : c.ablate ? ablate(&c, &err) : measure(&c, &err);
+    return status == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
 }

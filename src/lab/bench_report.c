@@ -8,7 +8,7 @@
 
 enum { JSON_DIGITS = 9 };
 
-static enum status written(FILE *out, struct error *err)
+enum status bench_report_written(FILE *out, struct error *err)
 {
     if (fflush(out) != 0 || ferror(out))
         return error_set(err, STATUS_IO, "cannot write the report: %s", strerror(errno));
@@ -31,14 +31,25 @@ static double floor_share(const struct bench_row *row)
     return share(row->read_ms > row->compute_ms ? row->read_ms : row->compute_ms, row);
 }
 
+void bench_report_head(FILE *out, const struct bench_request *request, const struct rates *rates, unsigned n_threads,
+                       const char *tier)
+{
+    const struct model_options *o = &request->options;
+    fprintf(out, "%s: %u threads, tier %s, act %s, kv %s, li %s\n", request->directory, n_threads, tier,
+            act_name(o->act), dtype_name(o->latent_dtype), dtype_name(o->index_dtype));
+    if (rates->read.gb_s > 0) {
+        fprintf(out, "machine: ");
+        rates_print(out, rates);
+        fputc('\n', out);
+    }
+    fputc('\n', out);
+}
+
 enum status bench_report_table(FILE *out, const struct bench_request *request, const struct bench_result *result,
                                struct error *err)
 {
-    const struct model_options *o = &request->options;
-    fprintf(out, "%s: %u threads, tier %s, act %s, kv %s, li %s\nmachine: ", request->directory, result->n_threads,
-            result->tier, act_name(o->act), dtype_name(o->latent_dtype), dtype_name(o->index_dtype));
-    rates_print(out, &result->rates);
-    fprintf(out, "\n\n%-7s %6s %7s %5s  %9s  %-19s %10s %9s %11s  %8s  %9s %11s\n", "work", "tokens", "depth", "batch",
+    bench_report_head(out, request, &result->rates, result->n_threads, result->tier);
+    fprintf(out, "%-7s %6s %7s %5s  %9s  %-19s %10s %9s %11s  %8s  %9s %11s\n", "work", "tokens", "depth", "batch",
             "tokens/s", "(slowest, fastest)", "ms", "read ms", "compute ms", "of floor", "MB/token", "MFLOP/token");
     bool shrunk = false;
     for (uint32_t i = 0; i < result->n_rows; i++) {
@@ -55,7 +66,7 @@ enum status bench_report_table(FILE *out, const struct bench_request *request, c
             "\nms: of the prompt or of a step; read ms, compute ms: what memory and arithmetic alone would take.\n");
     if (shrunk)
         fprintf(out, "*: fewer sequences than asked for, as many as the memory has room for.\n");
-    return written(out, err);
+    return bench_report_written(out, err);
 }
 
 enum status bench_report_csv(FILE *out, const struct bench_request *request, const struct bench_result *result,
@@ -72,7 +83,7 @@ enum status bench_report_csv(FILE *out, const struct bench_request *request, con
                 row->gb_per_token, share(row->read_ms, row), row->gflop_per_token, share(row->compute_ms, row), row->ms,
                 row->read_ms, row->compute_ms, floor_share(row), row->batch_asked);
     }
-    return written(out, err);
+    return bench_report_written(out, err);
 }
 
 static json_t *known(double value)
@@ -110,18 +121,22 @@ static json_t *row_json(const struct bench_row *row, unsigned n_threads)
     return object;
 }
 
-static json_t *machine_json(const struct bench_request *request, const struct bench_result *result)
+json_t *bench_report_machine(const struct bench_request *request, const struct rates *rates, unsigned n_threads,
+                             const char *tier)
 {
-    const struct rates *rates = &result->rates;
     const struct model_options *o = &request->options;
     const struct {
         const char *key;
         json_t *value;
     } members[] = {
-        {"read_gb_s", known(rates->read.gb_s)},          {"f32_gflop_s", known(rates->gop_s[UNIT_F32])},
-        {"int8_gop_s", known(rates->gop_s[UNIT_INT8])},  {"f16_gflop_s", known(rates->gop_s[UNIT_F16])},
-        {"threads", json_integer(result->n_threads)},    {"tier", json_string(result->tier)},
-        {"act", json_string(act_name(o->act))},          {"kv", json_string(dtype_name(o->latent_dtype))},
+        {"read_gb_s", known(rates->read.gb_s)},
+        {"f32_gflop_s", known(rates->gop_s[UNIT_F32])},
+        {"int8_gop_s", known(rates->gop_s[UNIT_INT8])},
+        {"f16_gflop_s", known(rates->gop_s[UNIT_F16])},
+        {"threads", json_integer(n_threads)},
+        {"tier", json_string(tier)},
+        {"act", json_string(act_name(o->act))},
+        {"kv", json_string(dtype_name(o->latent_dtype))},
         {"li", json_string(dtype_name(o->index_dtype))},
     };
     json_t *object = json_object();
@@ -130,17 +145,25 @@ static json_t *machine_json(const struct bench_request *request, const struct be
     return object;
 }
 
-enum status bench_report_json(FILE *out, const struct bench_request *request, const struct bench_result *result,
-                              struct error *err)
+enum status bench_report_object(FILE *out, json_t *machine, const char *key, json_t *rows, struct error *err)
 {
-    json_t *rows = json_array(), *report = json_object();
-    for (uint32_t i = 0; i < result->n_rows; i++)
-        json_array_append_new(rows, row_json(&result->rows[i], result->n_threads));
-    int failed = json_object_set_new(report, "machine", machine_json(request, result));
-    failed |= json_object_set_new(report, "rows", rows);
+    json_t *report = json_object();
+    int failed = json_object_set_new(report, "machine", machine);
+    failed |= json_object_set_new(report, key, rows);
     if (!failed)
         failed =
             json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) != 0 || fputc('\n', out) == EOF;
     json_decref(report);
-    return failed ? error_set(err, STATUS_IO, "cannot write the report; is the disk full?") : written(out, err);
+    return failed ? error_set(err, STATUS_IO, "cannot write the report; is the disk full?")
+                  : bench_report_written(out, err);
+}
+
+enum status bench_report_json(FILE *out, const struct bench_request *request, const struct bench_result *result,
+                              struct error *err)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < result->n_rows; i++)
+        json_array_append_new(rows, row_json(&result->rows[i], result->n_threads));
+    return bench_report_object(out, bench_report_machine(request, &result->rates, result->n_threads, result->tier),
+                               "rows", rows, err);
 }

@@ -5,8 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "base/file.h"
+#include "lab/bench_ablate.h"
 #include "lab/bench_cost.h"
+#include "lab/bench_plot.h"
 #include "lab/bench_report.h"
 #include "lab/bench_run.h"
 #include "lab/bench_state.h"
@@ -299,15 +304,193 @@ static void json_has_the_documented_keys(void **state)
     free(output);
 }
 
+/* Reads a small XML file as strictly as XML is: tags nest, attributes are quoted, nothing reserved stands in text. Gives
+ * how many elements of a name there are. */
+static int count_elements(const char *text, const char *name)
+{
+    const char *open[16];
+    int depth = 0, count = 0;
+    assert_true(strncmp(text, "<?xml version=\"1.0\"", 19) == 0);
+    for (const char *at = strchr(text, '>') + 1; *at; at++) {
+        if (*at == '&')
+            assert_true(strncmp(at, "&amp;", 5) == 0 || strncmp(at, "&lt;", 4) == 0);
+        if (*at != '<')
+            continue;
+        const char *end = strchr(at, '>'), *word = at[1] == '/' ? at + 2 : at + 1;
+        assert_non_null(end);
+        size_t length = strcspn(word, " />");
+        int quotes = 0;
+        for (const char *c = at; c < end; c++) {
+            quotes += *c == '"';
+            assert_true(c == at || *c != '<');
+            assert_true(*c != '=' || c[1] == '"');
+        }
+        assert_int_equal(quotes % 2, 0);
+        if (at[1] == '/') {
+            assert_true(depth > 0 && strncmp(open[depth - 1], word, length) == 0);
+            depth--;
+        } else {
+            count += strlen(name) == length && strncmp(word, name, length) == 0;
+            if (end[-1] != '/') {
+                assert_true(depth < 16);
+                open[depth++] = word;
+            }
+        }
+        at = end;
+    }
+    assert_int_equal(depth, 0);
+    return count;
+}
+
+static void plot_is_an_svg(void **state)
+{
+    (void)state;
+    static struct bench_result result;
+    struct bench_request request = {.directory = "a <model> & more"};
+    result = (struct bench_result){.n_threads = 2, .tier = "avx2"};
+    for (uint32_t i = 0; i < 7; i++) /* decode at three depths with two batches, and a prompt without floors */
+        result.rows[result.n_rows++] = (struct bench_row){.decode = i < 6,
+                                                          .tokens = 100,
+                                                          .depth = i < 6 ? i / 2 * 40000 : 0,
+                                                          .batch = 1 + i % 2,
+                                                          .batch_asked = 1 + i % 2,
+                                                          .tokens_per_s = 20.0 + i,
+                                                          .ms = 50,
+                                                          .read_ms = i < 6 ? 25 : 0};
+    char path[] = "/tmp/day0_plot_XXXXXX", *text;
+    size_t size;
+    struct error err;
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(bench_plot_write(path, &request, &result, &err), STATUS_OK);
+    assert_int_equal(file_read(path, 1 << 20, &text, &size, &err), STATUS_OK);
+    assert_int_equal(count_elements(text, "polyline"), 6); /* speeds and limits of three series */
+    assert_int_equal(count_elements(text, "circle"), 7 + 3);
+    assert_non_null(strstr(text, "a &lt;model> &amp; more"));
+    assert_non_null(strstr(text, "decode, batch 2"));
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    free(text);
+    remove(path);
+    assert_int_equal(bench_plot_write("/no-such-folder/x.svg", &request, &result, &err), STATUS_IO);
+}
+
+/* Every switch against the default: measured, or a reason; what opens no model is not the end. */
+static void ablation_has_a_row_a_switch(void **state)
+{
+    (void)state;
+    struct ablate_result *result = malloc(sizeof *result);
+    for (int c = 1; c < N_CASES; c++) {
+        struct bench_request request = {.directory = cases[c],
+                                        .options = exact_options(0),
+                                        .prefill = {{8}, 1},
+                                        .prefill_depths = {{0}, 1},
+                                        .depths = {{70}, 1},
+                                        .batches = {{2}, 1},
+                                        .repeat = 2,
+                                        .seconds_min = 0.002};
+        struct error err;
+        bool has_index = strstr(cases[c], "k31") != NULL, has_mxfp4 = strstr(cases[c], "linear") == NULL;
+        unsigned measured = 0;
+        request.options.latent_dtype = DTYPE_F32;
+        if (bench_ablate_run(&request, result, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        assert_true(result->n_rows >= 18 && result->n_rows % 2 == 0);
+        for (uint32_t i = 0; i < result->n_rows; i++) {
+            const struct ablate_row *row = &result->rows[i];
+            assert_int_equal(row->decode, i % 2);
+            assert_true(row->tokens == (row->decode ? 1 : 8) && row->depth == (row->decode ? 70 : 0));
+            if (strcmp(row->policy, "kv=f32") == 0)
+                assert_string_equal(row->skipped, "is the default");
+            if (strncmp(row->policy, "li=", 3) == 0 && !has_index)
+                assert_string_equal(row->skipped, "the model has no index layers");
+            if (strcmp(row->policy, "act=int8") == 0 && !has_mxfp4)
+                assert_string_equal(row->skipped, "the model has no MXFP4 weights");
+            if (strcmp(row->policy, "exec=eager") == 0 || strcmp(row->policy, "threads=1") == 0)
+                assert_string_equal(row->skipped, "");
+            if (*row->skipped)
+                continue;
+            measured++;
+            assert_true(sane(row->ratio_low) && row->ratio_low <= row->ratio && row->ratio <= row->ratio_high &&
+                        sane(row->ratio_high) && sane(row->tokens_per_s) && sane(row->base_tokens_per_s));
+        }
+        assert_true(measured >= 4);
+        char *text;
+        size_t size;
+        json_error_t at;
+        FILE *out = open_memstream(&text, &size);
+        assert_int_equal(bench_ablate_json(out, &request, result, &err), STATUS_OK);
+        fclose(out);
+        json_t *report = json_loads(text, 0, &at), *rows = json_object_get(report, "ablation");
+        assert_int_equal(json_array_size(rows), result->n_rows);
+        assert_int_equal(json_object_size(json_array_get(rows, 0)), 12);
+        json_decref(report);
+        free(text);
+    }
+    free(result);
+}
+
+static uint64_t address_space(void)
+{
+    unsigned long long pages = 0;
+    FILE *in = fopen("/proc/self/statm", "r");
+    assert_non_null(in);
+    assert_int_equal(fscanf(in, "%llu", &pages), 1);
+    fclose(in);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Where only one of the two models fits, each makes way for the other. */
+static void ablation_takes_turns_in_memory(void **state)
+{
+    (void)state;
+    struct ablate_result *result = malloc(sizeof *result);
+    struct bench_request request = {.directory = GOLDEN_ROOT "/k3-s1",
+                                    .options = exact_options(0),
+                                    .depths = {{60000}, 1},
+                                    .batches = {{1}, 1},
+                                    .repeat = 1,
+                                    .seconds_min = 0.001};
+    struct bench_rig rig;
+    struct error err;
+    struct rlimit before, low;
+    assert_int_equal(bench_rig_open(&rig, request.directory, &request.options, (struct bench_needs){60064, 1, 1}, &err),
+                     STATUS_OK);
+    uint64_t total = rig.model->budget.total_bytes;
+    bench_rig_close(&rig);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    low = before;
+    low.rlim_cur = address_space() + total * 7 / 4;
+    assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
+    enum status status = bench_ablate_run(&request, result, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    if (status != STATUS_OK)
+        fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < result->n_rows; i++)
+        if (strcmp(result->rows[i].policy, "exec=eager") == 0)
+            assert_string_equal(result->rows[i].skipped, "");
+    free(result);
+}
+
 static void wrong_calls(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"--prefill 0",   "--prefill 8,",
-                                        "--prefill x",   "--decode -1",
-                                        "--batch 0",     "--batch 100000",
-                                        "--repeat 0",    "--json --csv",
-                                        "stray",         "--prefill none --decode none",
-                                        "--batch none",  "--prefill 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+    static const char *const wrong[] = {"--prefill 0",
+                                        "--prefill 8,",
+                                        "--prefill x",
+                                        "--decode -1",
+                                        "--batch 0",
+                                        "--batch 100000",
+                                        "--repeat 0",
+                                        "--json --csv",
+                                        "stray",
+                                        "--prefill none --decode none",
+                                        "--batch none",
+                                        "--prefill 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+                                        "--depth none",
+                                        "--ablate --plot x.svg",
+                                        "--probe --plot x.svg",
                                         "--no-such-flag"};
     char *output;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -325,10 +508,17 @@ static void wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs_agree_with_check),       cmocka_unit_test(costs_know_their_units),
-        cmocka_unit_test(batches_shrink_to_the_memory), cmocka_unit_test(costs_can_be_counted),
-        cmocka_unit_test(synthetic_depth_is_usable),    cmocka_unit_test(rows_are_as_asked_for),
-        cmocka_unit_test(json_has_the_documented_keys), cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(costs_agree_with_check),
+        cmocka_unit_test(costs_know_their_units),
+        cmocka_unit_test(batches_shrink_to_the_memory),
+        cmocka_unit_test(costs_can_be_counted),
+        cmocka_unit_test(synthetic_depth_is_usable),
+        cmocka_unit_test(rows_are_as_asked_for),
+        cmocka_unit_test(json_has_the_documented_keys),
+        cmocka_unit_test(plot_is_an_svg),
+        cmocka_unit_test(ablation_has_a_row_a_switch),
+        cmocka_unit_test(ablation_takes_turns_in_memory),
+        cmocka_unit_test(wrong_calls),
     };
     return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
 }
