@@ -6,10 +6,10 @@ INLINE void attend(float *acc, float *peak, float *total, float *scores, const f
                    size_t n_heads, size_t n_rows, size_t width, size_t latent, const enum dtype dtype)
 {
     struct rows rows = {NULL, 0, each, NULL, dtype};
-    for (size_t first = 0; first < n_heads; first += GROUP_TOKENS) {
-        size_t n = n_heads - first < GROUP_TOKENS ? n_heads - first : GROUP_TOKENS;
-        const float *query[GROUP_TOKENS], *weight[GROUP_TOKENS];
-        float *score[GROUP_TOKENS], *out[GROUP_TOKENS];
+    for (size_t first = 0; first < n_heads; first += PANEL_GROUP) {
+        size_t n = n_heads - first < PANEL_GROUP ? n_heads - first : PANEL_GROUP;
+        const float *query[PANEL_GROUP], *weight[PANEL_GROUP];
+        float *score[PANEL_GROUP], *out[PANEL_GROUP];
         for (size_t h = 0; h < n; h++) {
             query[h] = q + (first + h) * width;
             weight[h] = score[h] = scores + (first + h) * n_rows;

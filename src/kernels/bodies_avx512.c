@@ -3,6 +3,7 @@
 #include "kernels/vec_body.h"
 #include "kernels/activation_body.h"
 #include "kernels/rows_body.h"
+#include "kernels/panel_body.h"
 #include "kernels/dots_body.h"
 #include "kernels/mix_body.h"
 #include "kernels/linear_body.h"

@@ -1,7 +1,7 @@
 /* y[t][r] = dot16(x[t], row r), for linear layers and the scores of attention.
  *
- * Tiles of tokens x rows keep their lanes in registers. Few tokens read the rows as they stream from memory; many
- * share a panel of rows that is widened once. What differs is the tile alone, never the order of a sum. */
+ * Few tokens read the rows as they stream from memory, and tiles of tokens x rows keep the lanes of their sums in
+ * registers; many tokens share a panel. What differs is the tile alone, never the order of a sum. */
 #include "kernels/kernels.h"
 
 /* sums[o] = v16_sum(v[o]) for o < n. */
@@ -17,106 +17,9 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
     }
 }
 
-enum {
-    FEW_TOKENS = 8,                    /* that read rows straight from memory */
-    GROUP_TOKENS = 64,                 /* that share a widened panel of weights */
-    PANEL_COLUMNS = SCALES * MX_BLOCK, /* of DOT_OUTPUTS rows: 12 KiB at most, a quarter of the L1 cache */
-};
+enum { FEW_TOKENS = 8 }; /* that read rows straight from memory */
 
 _Static_assert(DOT_OUTPUTS <= DOT_STREAMS, "a tile of few tokens has room for DOT_STREAMS rows");
-
-/* Adds columns [0, n) of x[t] + at and w[o] to the lanes of `tokens` tokens. */
-INLINE void dot_tile(v16 *lanes, const float *const *x, size_t at, const float *const *w, size_t n, const int tokens)
-{
-    v16 sum[DOT_TOKENS][DOT_OUTPUTS];
-    UNROLL for (int t = 0; t < tokens; t++)
-        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
-            sum[t][o] = lanes[t * DOT_OUTPUTS + o];
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        v16 weight[DOT_OUTPUTS];
-        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
-            weight[o] = v16_load(w[o] + i);
-        UNROLL for (int t = 0; t < tokens; t++) {
-            v16 input = v16_load(x[t] + at + i);
-            UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
-                sum[t][o] = v16_fma(input, weight[o], sum[t][o]);
-        }
-    }
-    UNROLL for (int t = 0; t < tokens; t++)
-        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++) {
-            v16 *lane = &lanes[t * DOT_OUTPUTS + o];
-            *lane = sum[t][o];
-            if (i < n)
-                *lane = fma_first(v16_load_first(x[t] + at + i, n - i), v16_load_first(w[o] + i, n - i), *lane, n - i);
-        }
-}
-
-/* Not inlined: one copy serves every element type. */
-static __attribute__((noinline)) void dot_tiles(v16 *lanes, const float *const *x, size_t at, const float *const *w,
-                                                size_t n, size_t n_tokens)
-{
-    size_t t = 0;
-    for (; t + DOT_TOKENS <= n_tokens; t += DOT_TOKENS)
-        dot_tile(lanes + t * DOT_OUTPUTS, x + t, at, w, n, DOT_TOKENS);
-    for (; t + DOT_TOKENS / 2 <= n_tokens; t += DOT_TOKENS / 2)
-        dot_tile(lanes + t * DOT_OUTPUTS, x + t, at, w, n, DOT_TOKENS / 2);
-    for (; t < n_tokens; t++)
-        dot_tile(lanes + t * DOT_OUTPUTS, x + t, at, w, n, 1);
-}
-
-/* Columns [at, at + n) of row r as float32, at a multiple of the block size. */
-INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, size_t n, size_t columns,
-                      const enum dtype dtype)
-{
-    const char *row = row_at(rows, r);
-    if (dtype == DTYPE_MXFP4) {
-        const uint8_t *codes = (const uint8_t *)row + at / 2;
-        float scales[SCALES];
-        v16_store(scales, e8m0_lanes(rows->scales + (r * columns + at) / MX_BLOCK, n / MX_BLOCK));
-        for (size_t i = 0; i < n; i += MX_BLOCK) {
-            mxfp4_table table = mxfp4_scaled(scales[i / MX_BLOCK]);
-            v16_store(out + i, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2, table)));
-            v16_store(out + i + 16, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2 + 8, table)));
-        }
-        return;
-    }
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        v16_store(out + i, widen(row, at + i, dtype));
-    if (i < n)
-        v16_store(out + i, widen_first(row, at + i, n - i, dtype));
-}
-
-/* dots for up to GROUP_TOKENS tokens: a panel of rows is widened once, then meets all of them. */
-INLINE void dots_group(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
-                       size_t n_tokens, const enum dtype dtype)
-{
-    v16 lanes[GROUP_TOKENS * DOT_OUTPUTS];
-    _Alignas(64) float panel[DOT_OUTPUTS][PANEL_COLUMNS];
-    for (size_t r = 0; r < n_rows; r += DOT_OUTPUTS) {
-        size_t left = n_rows - r < DOT_OUTPUTS ? n_rows - r : DOT_OUTPUTS;
-        for (size_t i = 0; i < n_tokens * DOT_OUTPUTS; i++)
-            lanes[i] = v16_zero();
-        for (size_t at = 0; at < columns; at += PANEL_COLUMNS) {
-            size_t n = columns - at < PANEL_COLUMNS ? columns - at : PANEL_COLUMNS;
-            const float *w[DOT_OUTPUTS];
-            for (size_t o = 0; o < DOT_OUTPUTS; o++) {
-                w[o] = o < left ? panel[o] : w[left - 1]; /* beyond the last row: computed, not stored */
-                if (o < left && dtype == DTYPE_F32)
-                    w[o] = (const float *)(const void *)row_at(rows, r + o) + at;
-                else if (o < left)
-                    widen_row(panel[o], rows, r + o, at, n, columns, dtype);
-            }
-            dot_tiles(lanes, x, at, w, n, n_tokens);
-        }
-        for (size_t t = 0; t < n_tokens; t++) {
-            float sums[DOT_OUTPUTS];
-            sum_each(sums, lanes + t * DOT_OUTPUTS, DOT_OUTPUTS);
-            memcpy(y[t] + r, sums, left * sizeof *sums);
-        }
-    }
-}
 
 /* The lanes of row r of every part, summed and stored. Rows that stand in twice are stored twice. */
 INLINE void few_store(float *const *y, v16 sum[DOT_TOKENS][DOT_STREAMS], size_t r, size_t part, size_t n_rows,
@@ -183,18 +86,20 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
             size_t row_scales = part_row((size_t)o, r, part, n_rows) * n_blocks;
             v16_store(scales[o], e8m0_lanes(rows->scales + row_scales + first, n));
         }
-        for (size_t b = 0; b < n; b++)
-            UNROLL for (int half = 0; half < 2; half++) {
-                size_t at = (first + b) * MX_BLOCK + 16 * (size_t)half;
-                v16 input[DOT_TOKENS];
-                UNROLL for (int t = 0; t < tokens; t++)
-                    input[t] = v16_to_mxfp4_order(v16_load(x[t] + at));
-                UNROLL for (int o = 0; o < streams; o++) {
-                    v16 weight = v16_load_mxfp4(codes[o] + at / 2, mxfp4_scaled(scales[o][b]));
+        for (size_t b = 0; b < n; b++) {
+            size_t at = (first + b) * MX_BLOCK;
+            v16 input[DOT_TOKENS][2];
+            UNROLL for (int t = 0; t < tokens; t++)
+                UNROLL for (int half = 0; half < 2; half++)
+                    input[t][half] = v16_to_mxfp4_order(v16_load(x[t] + at + 16 * half));
+            UNROLL for (int o = 0; o < streams; o++) {
+                v16 weight[2];
+                v16_load_mxfp4(weight, codes[o] + at / 2, scales[o][b]);
+                UNROLL for (int half = 0; half < 2; half++)
                     UNROLL for (int t = 0; t < tokens; t++)
-                        sum[t][o] = v16_fma(input[t], weight, sum[t][o]);
-                }
+                        sum[t][o] = v16_fma(input[t][half], weight[half], sum[t][o]);
             }
+        }
     }
     UNROLL for (int t = 0; t < tokens; t++)
         UNROLL for (int o = 0; o < streams; o++)
@@ -234,12 +139,11 @@ INLINE void dots_few(float *const *y, const float *const *x, const struct rows *
 INLINE void dots(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                  size_t n_tokens, const enum dtype dtype)
 {
-    if (n_tokens <= FEW_TOKENS) {
+    size_t group = columns ? panel_group(columns) : 0;
+    if (n_tokens <= FEW_TOKENS || group < PANEL_TOKENS) {
         dots_few(y, x, rows, n_rows, columns, n_tokens, dtype);
         return;
     }
-    for (size_t t = 0; t < n_tokens; t += GROUP_TOKENS) {
-        size_t left = n_tokens - t < GROUP_TOKENS ? n_tokens - t : GROUP_TOKENS;
-        dots_group(y + t, x + t, rows, n_rows, columns, left, dtype);
-    }
+    for (size_t t = 0; t < n_tokens; t += group)
+        panel_dots(y + t, x + t, rows, n_rows, columns, n_tokens - t < group ? n_tokens - t : group, dtype);
 }

@@ -53,7 +53,12 @@ INLINE void mix(float *const *y, const float *const *x, const struct rows *rows,
                 size_t n_tokens, const enum dtype dtype)
 {
     enum { TILE = 16 * MIX_VECTORS, WIDE = 16 * MIX_WIDE };
-    size_t at = 0;
+    size_t at = 0, group = n_rows ? panel_group(n_rows) : 0;
+    if (n_tokens > FEW_TOKENS && group >= PANEL_TOKENS) {
+        for (size_t t = 0; t < n_tokens; t += group)
+            panel_mix(y + t, x + t, rows, n_rows, columns, n_tokens - t < group ? n_tokens - t : group, dtype);
+        return;
+    }
     for (; n_tokens == 1 && at + WIDE <= columns; at += WIDE)
         mix_store(y, x, rows, n_rows, at, 16, 1, MIX_WIDE, dtype);
     for (; at + TILE <= columns; at += TILE)

@@ -53,6 +53,17 @@ INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 /* Of so many blocks the scales are turned into floats at a time. */
 enum { SCALES = 16 };
 
+/* Columns [at, at + n) of row r as float32. */
+INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, size_t n, const enum dtype dtype)
+{
+    const char *row = row_at(rows, r);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v16_store(out + i, widen(row, at + i, dtype));
+    if (i < n)
+        v16_store(out + i, widen_first(row, at + i, n - i, dtype));
+}
+
 /* A few tokens read rows straight from memory: the rows are split into parts that are read side by side, each from
  * its first row to its last. Every stream then runs straight through memory, which the hardware's prefetch follows
  * across the ends of rows. */

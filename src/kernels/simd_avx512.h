@@ -25,7 +25,9 @@ enum {
     DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
     MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
     MIX_VECTORS = 4,
-    MIX_WIDE = 8, /* vectors of columns at once for a single token */
+    MIX_WIDE = 8,      /* vectors of columns at once for a single token */
+    PANEL_TOKENS = 12, /* products for many tokens: tokens x vectors of outputs */
+    PANEL_VECTORS = 2,
     KDA_SLICES = 4,
 };
 
@@ -229,21 +231,25 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
 /* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order
  * of the tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads
  * it. */
-typedef v16 mxfp4_table;
-
-INLINE mxfp4_table mxfp4_scaled(float scale)
+INLINE v16 mxfp4_values(void)
 {
-    v16 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f,
-                                -3.0f, -4.0f, -6.0f);
-    return _mm512_mul_ps(values, _mm512_set1_ps(scale));
+    return _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f,
+                          -4.0f, -6.0f);
 }
 
-INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table table)
+INLINE v16 mxfp4_half(const uint8_t *p, v16 table)
 {
     uint64_t codes;
     memcpy(&codes, p, sizeof codes);
     __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
     return _mm512_permutexvar_ps(_mm512_srlv_epi64(_mm512_set1_epi64((long long)codes), shifts), table);
+}
+
+INLINE void v16_load_mxfp4(v16 w[2], const uint8_t *p, float scale)
+{
+    v16 table = _mm512_mul_ps(mxfp4_values(), _mm512_set1_ps(scale));
+    w[0] = mxfp4_half(p, table);
+    w[1] = mxfp4_half(p + 8, table);
 }
 
 INLINE v16 v16_to_mxfp4_order(v16 x)
@@ -254,6 +260,39 @@ INLINE v16 v16_to_mxfp4_order(v16 x)
 INLINE v16 v16_from_mxfp4_order(v16 x)
 {
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
+}
+
+/* The values of the codes in the low four bits of each lane. */
+INLINE v16 v16_e2m1(v16i codes)
+{
+    return _mm512_permutexvar_ps(codes, mxfp4_values());
+}
+
+INLINE v16 v16_four_rows(const char *const *in, size_t at)
+{
+    v16 x = _mm512_castps128_ps512(_mm_loadu_ps((const void *)(in[0] + at)));
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const void *)(in[4] + at)), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const void *)(in[8] + at)), 2);
+    return _mm512_insertf32x4(x, _mm_loadu_ps((const void *)(in[12] + at)), 3);
+}
+
+/* out[c * stride + r] = in[r][c] for 16 rows and columns of 32 bits, whatever they mean. */
+INLINE void turn16(float *out, size_t stride, const void *const *in)
+{
+    const char *rows[16];
+    memcpy(rows, in, sizeof rows);
+    UNROLL for (size_t c = 0; c < 16; c += 4)
+    {
+        size_t at = c * sizeof(float);
+        v16 a = v16_four_rows(rows, at), b = v16_four_rows(rows + 1, at);
+        v16 d = v16_four_rows(rows + 2, at), e = v16_four_rows(rows + 3, at);
+        v16 ab = _mm512_unpacklo_ps(a, b), ab_high = _mm512_unpackhi_ps(a, b);
+        v16 de = _mm512_unpacklo_ps(d, e), de_high = _mm512_unpackhi_ps(d, e);
+        v16_store(out + c * stride, _mm512_shuffle_ps(ab, de, 0x44));
+        v16_store(out + (c + 1) * stride, _mm512_shuffle_ps(ab, de, 0xee));
+        v16_store(out + (c + 2) * stride, _mm512_shuffle_ps(ab_high, de_high, 0x44));
+        v16_store(out + (c + 3) * stride, _mm512_shuffle_ps(ab_high, de_high, 0xee));
+    }
 }
 
 /* Bits as integers. */

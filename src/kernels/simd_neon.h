@@ -20,6 +20,8 @@ enum {
     MIX_TOKENS = 3,
     MIX_VECTORS = 2,
     MIX_WIDE = 4,
+    PANEL_TOKENS = 6,
+    PANEL_VECTORS = 1,
     KDA_SLICES = 2,
 };
 
@@ -266,14 +268,7 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
 }
 
 /* The lookup gives the high bytes of halves, whose low bytes are zero for every E2M1 value. */
-typedef float mxfp4_table;
-
-INLINE mxfp4_table mxfp4_scaled(float scale)
-{
-    return scale;
-}
-
-INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table scale)
+INLINE v16 mxfp4_half(const uint8_t *p, float scale)
 {
     static const uint8_t high_bytes[16] = {0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42, 0x44, 0x46,
                                            0x80, 0xb8, 0xbc, 0xbe, 0xc0, 0xc2, 0xc4, 0xc6};
@@ -285,6 +280,12 @@ INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table scale)
     return v16_mul(v16_f16(low, high), v16_set(scale));
 }
 
+INLINE void v16_load_mxfp4(v16 w[2], const uint8_t *p, float scale)
+{
+    w[0] = mxfp4_half(p, scale);
+    w[1] = mxfp4_half(p + 8, scale);
+}
+
 INLINE v16 v16_to_mxfp4_order(v16 x)
 {
     return x;
@@ -293,6 +294,39 @@ INLINE v16 v16_to_mxfp4_order(v16 x)
 INLINE v16 v16_from_mxfp4_order(v16 x)
 {
     return x;
+}
+
+/* The values of the codes in the low four bits of each lane: the upper two bytes of a float, looked up one by one. */
+INLINE uint32x4_t v4_e2m1(uint32x4_t codes)
+{
+    static const uint8_t third[16] = {0x00, 0x00, 0x80, 0xc0, 0x00, 0x40, 0x80, 0xc0,
+                                      0x00, 0x00, 0x80, 0xc0, 0x00, 0x40, 0x80, 0xc0};
+    static const uint8_t fourth[16] = {0x00, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
+                                       0x80, 0xbf, 0xbf, 0xbf, 0xc0, 0xc0, 0xc0, 0xc0};
+    uint8x16_t index = vreinterpretq_u8_u32(vandq_u32(codes, vdupq_n_u32(15)));
+    uint32x4_t low = vshlq_n_u32(vreinterpretq_u32_u8(vqtbl1q_u8(vld1q_u8(third), index)), 16);
+    return vorrq_u32(low, vshlq_n_u32(vreinterpretq_u32_u8(vqtbl1q_u8(vld1q_u8(fourth), index)), 24));
+}
+
+INLINE v16 v16_e2m1(v16i codes)
+{
+    return v16_from_bits((v16i){v4_e2m1(codes.a), v4_e2m1(codes.b), v4_e2m1(codes.c), v4_e2m1(codes.d)});
+}
+
+INLINE void turn16(float *out, size_t stride, const void *const *in)
+{
+    UNROLL for (size_t r = 0; r < 16; r += 4) UNROLL for (size_t c = 0; c < 16; c += 4)
+    {
+        float32x4_t row[4];
+        UNROLL for (size_t i = 0; i < 4; i++) row[i] =
+            vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)in[r + i] + c * sizeof(float)));
+        float32x4x2_t ab = vzipq_f32(row[0], row[2]), cd = vzipq_f32(row[1], row[3]);
+        float32x4x2_t low = vzipq_f32(ab.val[0], cd.val[0]), high = vzipq_f32(ab.val[1], cd.val[1]);
+        vst1q_f32(out + c * stride + r, low.val[0]);
+        vst1q_f32(out + (c + 1) * stride + r, low.val[1]);
+        vst1q_f32(out + (c + 2) * stride + r, high.val[0]);
+        vst1q_f32(out + (c + 3) * stride + r, high.val[1]);
+    }
 }
 
 INLINE void v16i_store_u8(uint8_t *p, v16i x)
