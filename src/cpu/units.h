@@ -9,9 +9,9 @@
 
 /* Arithmetic that kernels use, by what their multiply-adds work on. */
 enum unit {
-    UNIT_F32, /* fma of float32 */
-    UNIT_INT8, /* products of bytes, summed exactly in 32 bits: VNNI, or eight to a 16-bit sum as in kernels/int8_body.h */
-    UNIT_F16, /* fma of halves */
+    UNIT_F32,  /* fma of float32 */
+    UNIT_INT8, /* products of bytes, summed exactly: VNNI, or eight to a 16-bit sum as in kernels/int8_body.h */
+    UNIT_F16,  /* fma of halves */
     UNIT_COUNT,
 };
 
@@ -23,11 +23,11 @@ struct unit_loop {
     double operations;        /* of one run, a multiply-add being two */
 };
 
-/* The loop of the strongest tier of a mask (cpu/tiers.h). `run` is NULL where no kernel of these tiers uses the unit. */
+/* The loop of the strongest tier of a mask (cpu/tiers.h); `run` is NULL where no kernel of them uses the unit. */
 struct unit_loop units_loop(enum unit unit, unsigned tiers);
 
-/* Reads memory as kernels do that stream several rows; gives a sum, so that the reads are not optimized away. `data` is
- * aligned to 32 bytes. */
+/* Reads memory as kernels do that stream several rows; gives a sum, so that the reads are not optimized away. `data`
+ * is aligned to 32 bytes. */
 uint64_t units_read(const void *data, size_t bytes);
 
 #endif

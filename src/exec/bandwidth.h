@@ -16,8 +16,8 @@ struct bandwidth {
     bool small_buffer;     /* too little memory or time for a buffer that no cache holds: the number may be too high */
 };
 
-/* Does: measures for about 2 s (4 s at most), over at least 1 GiB and four times the last-level caches, but no more than a
- * quarter of `memory_bytes` (0: unknown) and no more than can be touched in time.
+/* Does: measures for about 2 s (4 s at most), over at least 1 GiB and four times the last-level caches, but no more
+ * than a quarter of `memory_bytes` (0: unknown) and no more than can be touched in time.
  * Fails: not enough memory for the smallest buffer. */
 NEEDS_CHECK enum status bandwidth_measure(struct bandwidth *out, struct team *team, uint64_t memory_bytes,
                                           struct error *err);

@@ -7,8 +7,8 @@
 #include "cpu/units.h"
 #include "exec/team.h"
 
-/* In 1e9 operations a second, a multiply-add being two, for the strongest of `tiers`; 0 if they have no such unit. Takes
- * a quarter of a second. */
+/* In 1e9 operations a second, a multiply-add being two, for the strongest of `tiers`; 0 if they have no such unit.
+ * Takes a fifth of a second. */
 double probe_unit(struct team *team, enum unit unit, unsigned tiers);
 
 #endif

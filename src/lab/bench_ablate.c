@@ -164,8 +164,8 @@ static const char *lacks(const struct model *model, enum needs needs)
     return NULL;
 }
 
-/* Why a switch is not measured: it is the default, the model lacks what it acts on, it cannot be opened. Memory alone is
- * no reason until the default has made way. */
+/* Why a switch is not measured: it is the default, the model lacks what it acts on, it cannot be opened. Memory alone
+ * is no reason until the default has made way. */
 static void find_reason(struct ablation *a, const struct ablate_switch *s, char reason[ABLATE_REASON_BYTES])
 {
     struct policy policy = {0};

@@ -31,8 +31,8 @@ struct ablate_result {
     struct ablate_row rows[ABLATE_ROWS_MAX];
 };
 
-/* Prompts of each length at each of prefill_depths, generation at each depth with each batch; `repeat` pairs. Both models
- * are open at once where the memory has room for both, else each is opened anew for its turn.
+/* Prompts of each length at each of prefill_depths, generation at each depth with each batch; `repeat` pairs. Both
+ * models are open at once where the memory has room for both, else each is opened anew for its turn.
  * Fails as opening and running the default do; a switch that cannot be opened is a row with the reason. */
 NEEDS_CHECK enum status bench_ablate_run(const struct bench_request *request, struct ablate_result *result,
                                          struct error *err);

@@ -39,8 +39,8 @@ struct bench_cost bench_cost_prompt(const struct model *model, uint32_t depth, u
 
 double bench_cost_flops(const struct bench_cost *cost);
 
-/* The least time that a machine of such rates takes, in seconds: to move the bytes, to do the arithmetic; 0 where a rate
- * is not known. What is faster than the larger of the two has its data in caches. */
+/* The least time that a machine of such rates takes, in seconds: to move the bytes, to do the arithmetic; 0 where a
+ * rate is not known. What is faster than the larger of the two has its data in caches. */
 struct bench_floors {
     double read_s, compute_s;
 };

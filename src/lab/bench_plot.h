@@ -1,5 +1,5 @@
-/* A picture of a bench: tokens a second over depth as SVG, both axes logarithmic, a line for each batch of generation and
- * each length of prompt, and dashed what the machine would allow. */
+/* A picture of a bench: tokens a second over depth as SVG, both axes logarithmic, a line for each batch of generation
+ * and each length of prompt, and dashed what the machine would allow. */
 #ifndef DAY0_LAB_BENCH_PLOT_H
 #define DAY0_LAB_BENCH_PLOT_H
 

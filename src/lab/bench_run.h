@@ -1,9 +1,9 @@
 /* Speed of prompts and of generation, against what the machine can do.
  *
- * Prompts are fed after a past of some depth, with logits of the last token. Generation starts at a depth and feeds one
- * random token a step and sequence. What lies before is not computed but filled with random values (bench_state.h).
- * Each row is warmed up, then timed `repeat` times, generation more often if that takes less than seconds_min; its speed
- * is the median. */
+ * Prompts are fed after a past of some depth, with logits of the last token. Generation starts at a depth and feeds
+ * one random token a step and sequence. What lies before is not computed but filled with random values
+ * (bench_state.h). Each row is warmed up, then timed `repeat` times, generation more often if that takes less than
+ * seconds_min; its speed is the median. */
 #ifndef DAY0_LAB_BENCH_RUN_H
 #define DAY0_LAB_BENCH_RUN_H
 

@@ -1,4 +1,4 @@
-/* What a step must move and compute: counted by hand, against what `day0 check` counts, by unit, and without weights. */
+/* What a step must move and compute: counted by hand, against `day0 check`, by unit, and without weights. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static void costs_can_be_counted(void **state)
     }
 }
 
-/* What one token reads is what `day0 check` says, which counts tensors: the matrices are in the cost, vectors are not. */
+/* What one token reads is what `day0 check` says, which counts tensors: matrices are in the cost, vectors are not. */
 static void costs_agree_with_check(void **state)
 {
     (void)state;

@@ -195,8 +195,8 @@ static void json_has_the_documented_keys(void **state)
     free(output);
 }
 
-/* Reads a small XML file as strictly as XML is: tags nest, attributes are quoted, nothing reserved stands in text. Gives
- * how many elements of a name there are. */
+/* Reads a small XML file as strictly as XML is: tags nest, attributes are quoted, nothing reserved stands in text.
+ * Gives how many elements of a name there are. */
 static int count_elements(const char *text, const char *name)
 {
     const char *open[16];
