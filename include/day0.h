@@ -67,6 +67,7 @@ typedef struct day0_options {
     const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
     const char *act;            /* how activations meet weights: "exact" (NULL), "int8" or "f16", docs/KERNELS.md */
     const char *exec;           /* "graph" (NULL) or "eager" */
+    const char *streams;        /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */

@@ -20,7 +20,7 @@ struct plan_hazards {
 
 enum status plan_init(struct plan *plan, uint32_t nodes_max, size_t args_bytes, struct error *err)
 {
-    *plan = (struct plan){.nodes_max = nodes_max};
+    *plan = (struct plan){.nodes_max = nodes_max, .layer = PLAN_NO_LAYER};
     TRY(arena_init(&plan->arena, arena_cost(nodes_max * sizeof(struct plan_node)) + args_bytes, "a plan", err));
     plan->nodes = arena_take(&plan->arena, nodes_max * sizeof(struct plan_node));
     uint32_t words = (nodes_max + 63) / 64;
@@ -86,6 +86,11 @@ void *plan_args(struct plan *plan, size_t bytes)
     return arena_take(&plan->arena, bytes);
 }
 
+void plan_layer(struct plan *plan, uint32_t layer)
+{
+    plan->layer = layer;
+}
+
 static bool comes_after(const struct plan_hazards *hazards, uint32_t later, uint32_t earlier)
 {
     return hazards->ancestors[(size_t)later * hazards->set_words + earlier / 64] >> earlier % 64 & 1;
@@ -105,6 +110,7 @@ static void add_wait(struct plan *plan, uint32_t later, uint32_t earlier)
     mine[earlier / 64] |= (uint64_t)1 << earlier % 64;
     CHECK(node->n_waits < PLAN_WAITS_MAX);
     node->waits[node->n_waits++] = earlier;
+    plan->nodes[earlier].awaited = true;
 }
 
 void plan_add(struct plan *plan, struct plan_node node, uint64_t reads, uint64_t writes)
@@ -112,6 +118,8 @@ void plan_add(struct plan *plan, struct plan_node node, uint64_t reads, uint64_t
     CHECK(plan->hazards && plan->n_nodes < plan->nodes_max);
     uint32_t index = plan->n_nodes++;
     node.n_waits = 0;
+    node.layer = plan->layer;
+    node.awaited = false;
     plan->nodes[index] = node;
     for (uint32_t r = 0; r < plan->n_resources; r++) {
         struct hazard *resource = &plan->hazards->resources[r];

@@ -18,6 +18,7 @@
 enum {
     PLAN_RESOURCES_MAX = 64, /* one bit each in a mask */
     PLAN_WAITS_MAX = 12,
+    PLAN_NO_LAYER = UINT32_MAX,
 };
 
 /* What a tile sees. `scratch` belongs to the worker, `workspace` to the step. */
@@ -37,6 +38,9 @@ struct plan_node {
     plan_run_fn *run;
     plan_tiles_fn *tiles;
     const void *args;
+    /* Filled by plan_add. */
+    uint32_t layer; /* see plan_layer */
+    bool awaited;   /* some node waits for this one */
     uint32_t n_waits;
     uint32_t waits[PLAN_WAITS_MAX];
 };
@@ -52,6 +56,7 @@ struct plan {
     struct plan_node *nodes;
     uint32_t n_nodes, nodes_max;
     uint32_t n_resources;
+    uint32_t layer;
     size_t workspace_bytes, scratch_bytes;
     struct arena arena; /* nodes and argument blocks */
     struct plan_hazards *hazards;
@@ -73,6 +78,9 @@ void plan_scratch(struct plan *plan, size_t bytes);
 
 /* Zeroed memory for an argument block, living as long as the plan. */
 void *plan_args(struct plan *plan, size_t bytes);
+
+/* Nodes that are added from now on belong to this layer, PLAN_NO_LAYER: to none. For those who read traces. */
+void plan_layer(struct plan *plan, uint32_t layer);
 
 /* Adds a node (its waits are filled here). `reads` and `writes` are masks of resources; a node that updates something
  * names it in `writes` alone. */

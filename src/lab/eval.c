@@ -28,7 +28,7 @@ static const char help[] =
     "\n"
     "      --text FILE       the text, UTF-8; - is standard input\n"
     "      --compare POLICY ...  what to compare, each as key=value,key=value: act, cpu, exec, kv, li, li-scale, "
-    "threads\n"
+    "streams, threads\n"
     "                        with the values of the flags below; what is not named is as those flags say\n"
     "      --li-compare      short for li=f32 li=bf16 li=mxfp8,li-scale=floor li=mxfp8,li-scale=ceil\n"
     "      --max-kl X        exit status 1 if the mean KL divergence of a policy from the reference is over X\n"

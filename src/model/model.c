@@ -22,6 +22,7 @@ struct step_arrays {
 struct model_options model_options_default(void)
 {
     return (struct model_options){.exec = EXEC_GRAPH,
+                                  .streams = true,
                                   .latent_dtype = DTYPE_BF16,
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,
@@ -96,8 +97,9 @@ static enum status make_runner(struct model *model, struct error *err)
         scratch = plan->scratch_bytes > scratch ? plan->scratch_bytes : scratch;
         nodes = plan->n_nodes > nodes ? plan->n_nodes : nodes;
     }
-    return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch,
-                       err);
+    TRY(runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err));
+    model->runner.streams = model->options.streams;
+    return STATUS_OK;
 }
 
 enum status model_prepare(struct model *model, struct error *err)

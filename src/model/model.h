@@ -24,6 +24,7 @@ struct model_options {
     const char *cpu;    /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
+    bool streams;            /* --streams: in a graph run, what is independent may overlap */
     enum act act;            /* --act: how activations meet weights */
     enum dtype latent_dtype; /* --kv: F32 or BF16 */
     enum dtype index_dtype;  /* --li: F32, BF16 or MXFP8 */
@@ -41,7 +42,7 @@ struct model_options {
     uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
 };
 
-/* Sensible values: BF16 caches, floor rule, graph runs, 4096 tokens, one sequence. */
+/* Sensible values: BF16 caches, floor rule, graph runs with streams, 4096 tokens, one sequence. */
 struct model_options model_options_default(void);
 
 struct model {

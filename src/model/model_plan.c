@@ -337,6 +337,7 @@ static void add_layers(struct builder *b)
     uint32_t n_kda = 0, n_mla = 0, n_index = 0, n_blocks = 0;
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct layer_params *layer = &p->layers[l];
+        plan_layer(b->plan, l);
         bool closes = c->attn_res_block_size > 0 && l % c->attn_res_block_size == 0;
         slot = (struct residual_slot){.slot = 2 * l,
                                       .deltas = {slot.deltas[0], slot.deltas[1]},
@@ -370,6 +371,7 @@ static void add_layers(struct builder *b)
         else
             add_dense_ffn(b, &layer->ffn, "main", s->delta);
     }
+    plan_layer(b->plan, PLAN_NO_LAYER);
     struct residual_slot last = {.slot = 2 * c->n_layers,
                                  .deltas = {slot.deltas[0], slot.deltas[1]},
                                  .n_deltas = slot.n_deltas,
