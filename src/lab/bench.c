@@ -5,6 +5,7 @@
 
 #include "cpu/tiers.h"
 #include "lab/bench_ablate.h"
+#include "lab/bench_layers.h"
 #include "lab/bench_plot.h"
 #include "lab/bench_report.h"
 #include "lab/commands.h"
@@ -23,10 +24,15 @@ enum {
     FLAG_PROBE,
     FLAG_PLOT,
     FLAG_ABLATE,
+    FLAG_LAYERS,
+    FLAG_PREDICT,
+    FLAG_BANDWIDTH,
 };
 
 /* The lists of numbers that choose the work. */
 enum list { LIST_PREFILL, LIST_DEPTH, LIST_DECODE, LIST_BATCH, LIST_COUNT };
+
+enum mode { MODE_SPEED, MODE_ABLATE, MODE_LAYERS, MODE_PROBE };
 
 enum format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON };
 
@@ -47,15 +53,23 @@ static const char help[] =
     "      --plot FILE.svg   also draws speed over depth\n"
     "      --ablate          each switch against the default, by turns, with the ratio of their speeds (default\n"
     "                        --prefill 512 --decode 4096 --batch 1 --repeat 5)\n"
+    "      --layers          where a step's time goes, by kinds of layers, each beside its floors (default\n"
+    "                        --prefill 256 --decode 32768 --batch 1)\n"
+    "      --predict CONFIG  and how fast the model of that config.json would generate, each part as near its floor "
+    "as\n"
+    "                        here\n"
+    "      --bandwidth GB/S,...  on machines of such bandwidths (default: this one's, 100, 400)\n"
     "      --probe           only measures what the machine can do, and keeps it for day0 check\n";
 
-static const char examples[] = "\nExamples:\n"
-                               "  day0 bench --prefill 512 --decode 0,4096 --batch 1\n"
-                               "  day0 bench --prefill none --decode 1024,16384 --batch 1 --li mxfp8\n"
-                               "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
-                               "  day0 bench -m DIR --prefill 64 --decode 0,1024 --batch 1 --plot speed.svg\n"
-                               "  day0 bench --ablate --prefill 64 --decode 64 --repeat 1 --threads 2\n"
-                               "  day0 bench --probe\n";
+static const char examples[] =
+    "\nExamples:\n"
+    "  day0 bench --prefill 512 --decode 0,4096 --batch 1\n"
+    "  day0 bench --prefill none --decode 1024,16384 --batch 1 --li mxfp8\n"
+    "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
+    "  day0 bench -m DIR --prefill 64 --decode 0,1024 --batch 1 --plot speed.svg\n"
+    "  day0 bench --ablate --prefill 64 --decode 64 --repeat 1 --threads 2\n"
+    "  day0 bench --layers --prefill 64 --decode 1024 --predict models/jargon-k31/config.json\n"
+    "  day0 bench --probe\n";
 
 struct bench_command {
     struct model_flags flags;
@@ -63,7 +77,8 @@ struct bench_command {
     bool lists[LIST_COUNT]; /* that the command line gave */
     enum format format;
     const char *plot;
-    bool probe, ablate;
+    enum mode mode;
+    struct layers_request layers;
 };
 
 /* Whole numbers with commas between, or "none". */
@@ -86,6 +101,29 @@ static enum status parse_list(struct bench_list *list, const char *name, const c
             return STATUS_OK;
         at += digits + 1;
     }
+}
+
+/* Numbers with commas between. */
+static enum status parse_bandwidths(struct layers_request *layers, const char *value, struct error *err)
+{
+    char copy[256], *save;
+    if ((size_t)snprintf(copy, sizeof copy, "%s", value) >= sizeof copy)
+        return error_set(err, STATUS_ARGUMENT, "--bandwidth: at most %zu characters", sizeof copy - 1);
+    layers->n_bandwidths = 0;
+    for (char *at = strtok_r(copy, ",", &save); at; at = strtok_r(NULL, ",", &save)) {
+        if (layers->n_bandwidths == LAYERS_BANDWIDTHS_MAX)
+            return error_set(err, STATUS_ARGUMENT, "--bandwidth takes up to %d numbers", LAYERS_BANDWIDTHS_MAX);
+        TRY(flag_number("bandwidth", at, 0.01, 1e6, &layers->bandwidths[layers->n_bandwidths++], err));
+    }
+    return layers->n_bandwidths ? STATUS_OK : error_set(err, STATUS_ARGUMENT, "--bandwidth takes numbers of GB/s");
+}
+
+static enum status choose_mode(struct bench_command *c, enum mode mode, struct error *err)
+{
+    if (c->mode != MODE_SPEED && c->mode != mode)
+        return error_set(err, STATUS_ARGUMENT, "--ablate, --layers and --probe exclude each other");
+    c->mode = mode;
+    return STATUS_OK;
 }
 
 static enum status parse(struct bench_command *c, int option, struct error *err)
@@ -116,12 +154,17 @@ static enum status parse(struct bench_command *c, int option, struct error *err)
     case FLAG_PLOT:
         c->plot = optarg;
         return STATUS_OK;
+    case FLAG_PREDICT:
+        c->layers.config_path = optarg;
+        return choose_mode(c, MODE_LAYERS, err);
+    case FLAG_BANDWIDTH:
+        return parse_bandwidths(&c->layers, optarg, err);
+    case FLAG_LAYERS:
+        return choose_mode(c, MODE_LAYERS, err);
     case FLAG_ABLATE:
-        c->ablate = true;
-        return STATUS_OK;
+        return choose_mode(c, MODE_ABLATE, err);
     case FLAG_PROBE:
-        c->probe = true;
-        return STATUS_OK;
+        return choose_mode(c, MODE_PROBE, err);
     default: {
         bool known;
         return model_flags_take(&c->flags, option, optarg, &known, err);
@@ -166,8 +209,22 @@ static enum status ablate(struct bench_command *c, struct error *err)
     return status;
 }
 
+static enum status layers(struct bench_command *c, struct error *err)
+{
+    static bench_layers_fn *const reports[] = {bench_layers_table, bench_layers_csv, bench_layers_json};
+    struct layers_result *result;
+    TRY(memory_take(&result, 1, sizeof *result, "the times of layers", err));
+    c->layers.bench = &c->request;
+    c->layers.seconds = 2;
+    enum status status = bench_layers_run(&c->layers, result, err);
+    if (status == STATUS_OK)
+        status = reports[c->format](stdout, &c->layers, result, err);
+    free(result);
+    return status;
+}
+
 /* Measures the machine anew. */
-static enum status probe(const struct bench_command *c, struct error *err)
+static enum status probe(struct bench_command *c, struct error *err)
 {
     const struct model_options *o = &c->flags.options;
     struct team *team;
@@ -188,26 +245,29 @@ static enum status probe(const struct bench_command *c, struct error *err)
 /* Fills in what the command line left open, and refuses what fits nothing. */
 static enum status complete(struct bench_command *c, bool stray, struct error *err)
 {
-    static const struct bench_list prefill[] = {{{512, 2048, 8192}, 3}, {{512}, 1}},
-                                   decode[] = {{{0, 4096, 32768, 131072}, 4}, {{4096}, 1}},
-                                   batch[] = {{{1, 4, 16}, 3}, {{1}, 1}};
+    static const struct bench_list prefill[] = {{{512, 2048, 8192}, 3}, {{512}, 1}, {{256}, 1}},
+                                   decode[] = {{{0, 4096, 32768, 131072}, 4}, {{4096}, 1}, {{32768}, 1}},
+                                   batch[] = {{{1, 4, 16}, 3}, {{1}, 1}, {{1}, 1}};
+    enum mode mode = c->mode == MODE_PROBE ? MODE_SPEED : c->mode;
     struct bench_request *r = &c->request;
     r->directory = c->flags.directory;
     r->options = c->flags.options;
     if (!c->lists[LIST_PREFILL])
-        r->prefill = prefill[c->ablate];
+        r->prefill = prefill[mode];
     if (!c->lists[LIST_DEPTH])
         r->prefill_depths = (struct bench_list){{0}, 1};
     if (!c->lists[LIST_DECODE])
-        r->depths = decode[c->ablate];
+        r->depths = decode[mode];
     if (!c->lists[LIST_BATCH])
-        r->batches = batch[c->ablate];
+        r->batches = batch[mode];
     if (r->repeat == 0)
-        r->repeat = c->ablate ? 5 : 3;
+        r->repeat = mode == MODE_ABLATE ? 5 : 3;
     if (stray)
         return error_set(err, STATUS_ARGUMENT, "only options are taken; see --help");
-    if (c->plot && (c->ablate || c->probe))
-        return error_set(err, STATUS_ARGUMENT, "--plot draws what is measured without --ablate and --probe");
+    if (c->plot && c->mode != MODE_SPEED)
+        return error_set(err, STATUS_ARGUMENT, "--plot draws what is measured without --ablate, --layers and --probe");
+    if (c->layers.n_bandwidths > 0 && !c->layers.config_path)
+        return error_set(err, STATUS_ARGUMENT, "--bandwidth goes with --predict");
     if ((r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
         (r->prefill.n > 0 && r->prefill_depths.n == 0))
         return error_set(err, STATUS_ARGUMENT, "nothing is left to measure; see --help");
@@ -226,9 +286,14 @@ int lab_bench(int argc, char **argv)
                                             {"csv", no_argument, NULL, FLAG_CSV},
                                             {"plot", required_argument, NULL, FLAG_PLOT},
                                             {"ablate", no_argument, NULL, FLAG_ABLATE},
+                                            {"layers", no_argument, NULL, FLAG_LAYERS},
+                                            {"predict", required_argument, NULL, FLAG_PREDICT},
+                                            {"bandwidth", required_argument, NULL, FLAG_BANDWIDTH},
                                             {"probe", no_argument, NULL, FLAG_PROBE},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
+    static enum status (*const modes[])(struct bench_command * c, struct error * err) = {measure, ablate, layers,
+                                                                                         probe};
     struct bench_command c = {.flags = model_flags_default(),
                               .request = {.probe = true, .seconds_min = 1.2, .progress = show_progress}};
     struct error err = {0};
@@ -244,6 +309,5 @@ int lab_bench(int argc, char **argv)
     }
     if (complete(&c, optind < argc, &err) != STATUS_OK)
         return lab_fail("bench", &err, LAB_USAGE);
-    enum status status = c.probe ? probe(&c, &err) : c.ablate ? ablate(&c, &err) : measure(&c, &err);
-    return status == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
+    return modes[c.mode](&c, &err) == STATUS_OK ? LAB_OK : lab_fail("bench", &err, LAB_FAILED);
 }

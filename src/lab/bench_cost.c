@@ -35,17 +35,23 @@ static enum unit unit_of(const struct count *c, const struct matrix *m, bool exa
     return units[inputs_form(&inputs, m)];
 }
 
+static void add_weights(struct count *c, double bytes, enum unit unit, double flops)
+{
+    add(c, bytes, unit, flops);
+    c->cost->weight_bytes += bytes;
+}
+
 /* Read once, met by `rows` rows. Matrices that a layer lacks have no rows. */
 static void add_matrix(struct count *c, const struct matrix *m, double rows)
 {
     if (m->rows > 0)
-        add(c, bytes_of(m), unit_of(c, m, false), 2 * elements(m) * rows);
+        add_weights(c, bytes_of(m), unit_of(c, m, false), 2 * elements(m) * rows);
 }
 
 static void add_exact(struct count *c, const struct matrix *m, double rows)
 {
     if (m->rows > 0)
-        add(c, bytes_of(m), unit_of(c, m, true), 2 * elements(m) * rows);
+        add_weights(c, bytes_of(m), unit_of(c, m, true), 2 * elements(m) * rows);
 }
 
 static void add_ffn(struct count *c, const struct ffn_params *p)
@@ -112,7 +118,8 @@ static void add_moe(struct count *c, const struct moe_params *p)
     double touched = n * (1 - pow(1 - chosen / n, c->rows));
     const struct matrix *expert[] = {&p->experts[0].gate, &p->experts[0].up, &p->experts[0].down};
     for (size_t i = 0; i < sizeof expert / sizeof *expert; i++)
-        add(c, touched * bytes_of(expert[i]), unit_of(c, expert[i], false), 2 * chosen * c->rows * elements(expert[i]));
+        add_weights(c, touched * bytes_of(expert[i]), unit_of(c, expert[i], false),
+                    2 * chosen * c->rows * elements(expert[i]));
 }
 
 void bench_cost_parts(struct bench_cost out[PART_COUNT], const struct model *model, struct bench_shape shape)
@@ -121,7 +128,7 @@ void bench_cost_parts(struct bench_cost out[PART_COUNT], const struct model *mod
     struct count c = {NULL, model, shape, (double)shape.n_sequences * shape.rows};
     memset(out, 0, PART_COUNT * sizeof *out);
     c.cost = &out[PART_ENDS];
-    add(&c, c.rows * (double)matrix_row_bytes(&p->embed_tokens), UNIT_F32, 0);
+    add_weights(&c, c.rows * (double)matrix_row_bytes(&p->embed_tokens), UNIT_F32, 0);
     if (shape.logit_rows > 0)
         add_exact(&c, &p->lm_head, shape.logit_rows);
     for (uint32_t l = 0; l < model->config.n_layers; l++) {
@@ -140,9 +147,10 @@ void bench_cost_parts(struct bench_cost out[PART_COUNT], const struct model *mod
     }
 }
 
-static void add_cost(struct bench_cost *sum, const struct bench_cost *cost)
+void bench_cost_add(struct bench_cost *sum, const struct bench_cost *cost)
 {
     sum->bytes += cost->bytes;
+    sum->weight_bytes += cost->weight_bytes;
     for (int unit = 0; unit < UNIT_COUNT; unit++)
         sum->flops[unit] += cost->flops[unit];
 }
@@ -152,7 +160,7 @@ struct bench_cost bench_cost_step(const struct model *model, struct bench_shape 
     struct bench_cost parts[PART_COUNT], sum = {0};
     bench_cost_parts(parts, model, shape);
     for (int part = 0; part < PART_COUNT; part++)
-        add_cost(&sum, &parts[part]);
+        bench_cost_add(&sum, &parts[part]);
     return sum;
 }
 
@@ -163,7 +171,7 @@ struct bench_cost bench_cost_prompt(const struct model *model, uint32_t depth, u
         uint32_t rows = n - first < MODEL_ROWS_MAX ? n - first : MODEL_ROWS_MAX;
         struct bench_cost cost =
             bench_cost_step(model, (struct bench_shape){1, rows, depth + first, first + rows == n});
-        add_cost(&sum, &cost);
+        bench_cost_add(&sum, &cost);
     }
     return sum;
 }

@@ -18,6 +18,7 @@
 
 struct bench_cost {
     double bytes, flops[UNIT_COUNT];
+    double weight_bytes; /* of the bytes, those of weights */
 };
 
 /* The parts of a model that are measured and predicted apart. */
@@ -36,6 +37,8 @@ struct bench_cost bench_cost_step(const struct model *model, struct bench_shape 
 
 /* A prompt of n tokens after `depth` others, in steps of MODEL_ROWS_MAX, logits of the last. */
 struct bench_cost bench_cost_prompt(const struct model *model, uint32_t depth, uint32_t n);
+
+void bench_cost_add(struct bench_cost *sum, const struct bench_cost *cost);
 
 double bench_cost_flops(const struct bench_cost *cost);
 

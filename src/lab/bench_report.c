@@ -145,17 +145,21 @@ json_t *bench_report_machine(const struct bench_request *request, const struct r
     return object;
 }
 
-enum status bench_report_object(FILE *out, json_t *machine, const char *key, json_t *rows, struct error *err)
+enum status bench_report_dump(FILE *out, json_t *report, struct error *err)
 {
-    json_t *report = json_object();
-    int failed = json_object_set_new(report, "machine", machine);
-    failed |= json_object_set_new(report, key, rows);
-    if (!failed)
-        failed =
-            json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) != 0 || fputc('\n', out) == EOF;
+    bool failed =
+        json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS)) != 0 || fputc('\n', out) == EOF;
     json_decref(report);
     return failed ? error_set(err, STATUS_IO, "cannot write the report; is the disk full?")
                   : bench_report_written(out, err);
+}
+
+enum status bench_report_object(FILE *out, json_t *machine, const char *key, json_t *rows, struct error *err)
+{
+    json_t *report = json_object();
+    json_object_set_new(report, "machine", machine);
+    json_object_set_new(report, key, rows);
+    return bench_report_dump(out, report, err);
 }
 
 enum status bench_report_json(FILE *out, const struct bench_request *request, const struct bench_result *result,

@@ -16,6 +16,8 @@ void bench_report_head(FILE *out, const struct bench_request *request, const str
                        const char *tier);
 json_t *bench_report_machine(const struct bench_request *request, const struct rates *rates, unsigned n_threads,
                              const char *tier);
+/* Writes and takes a report. */
+NEEDS_CHECK enum status bench_report_dump(FILE *out, json_t *report, struct error *err);
 /* Writes {"machine": machine, key: rows}; takes both. */
 NEEDS_CHECK enum status bench_report_object(FILE *out, json_t *machine, const char *key, json_t *rows,
                                             struct error *err);

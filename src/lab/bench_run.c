@@ -33,7 +33,7 @@ static uint64_t total_of(const struct bench_list *list)
     return sum;
 }
 
-static struct bench_needs needs_of(const struct bench_request *r)
+struct bench_needs bench_run_needs(const struct bench_request *r)
 {
     uint64_t prompt = largest(&r->prefill), prefill = r->prefill.n ? prompt + largest(&r->prefill_depths) : 0;
     uint64_t decode = r->depths.n ? (uint64_t)largest(&r->depths) + BENCH_STEPS_MAX : 0;
@@ -140,7 +140,7 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
     *result = (struct bench_result){0};
     b.total = request->repeat * request->prefill_depths.n * total_of(&request->prefill) +
               request->depths.n * BENCH_STEPS_MAX * total_of(&request->batches);
-    enum status status = bench_rig_open(&b.rig, request->directory, &request->options, needs_of(request), err);
+    enum status status = bench_rig_open(&b.rig, request->directory, &request->options, bench_run_needs(request), err);
     if (status == STATUS_OK) {
         result->n_threads = team_size(b.rig.model->team);
         result->tier = tiers_name(b.rig.model->kernels.tiers);

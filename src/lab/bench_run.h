@@ -55,6 +55,9 @@ struct bench_result {
 /* Fails as opening and running a model do. */
 NEEDS_CHECK enum status bench_run(const struct bench_request *request, struct bench_result *result, struct error *err);
 
+/* What the longest and largest of a request's rows need. */
+struct bench_needs bench_run_needs(const struct bench_request *request);
+
 /* Sorts `n` numbers and gives their median; of an even count the lower middle. */
 double bench_median(double *values, uint32_t n);
 

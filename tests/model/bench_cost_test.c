@@ -79,6 +79,7 @@ static void costs_agree_with_check(void **state)
                       cache_bytes);
         assert_true(fabs(step.bytes - ((double)report->active_bytes_per_token - vectors + state_bytes + cache_bytes)) <
                     1e-6 * step.bytes);
+        assert_true(step.weight_bytes == (double)report->active_bytes_per_token - vectors);
         double sum = 0;
         for (int part = 0; part < PART_COUNT; part++) {
             assert_true(parts[part].bytes > 0 && (part == PART_ENDS || bench_cost_flops(&parts[part]) > 0));

@@ -382,6 +382,9 @@ static void wrong_calls(void **state)
                                         "--depth none",
                                         "--ablate --plot x.svg",
                                         "--probe --plot x.svg",
+                                        "--ablate --layers",
+                                        "--bandwidth 5",
+                                        "--layers --predict x --bandwidth a",
                                         "--no-such-flag"};
     char *output;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
