@@ -17,6 +17,7 @@ static const struct ablate_switch {
     enum needs needs;
 } switches[] = {
     {"exec=eager", "a barrier after each node", NEEDS_NOTHING},
+    {"streams=off", "nodes one after the other", NEEDS_NOTHING},
     {"act=exact", "activations in float32", NEEDS_NOTHING},
     {"act=int8", "MXFP4 weights meet INT8", NEEDS_MXFP4},
     {"act=f16", "that, and BF16 weights meet FP16", NEEDS_NOTHING},
