@@ -29,6 +29,8 @@ enum {
     FLAG_BANDWIDTH,
 };
 
+static const double ablate_turn_seconds = 0.25;
+
 /* The lists of numbers that choose the work. */
 enum list { LIST_PREFILL, LIST_DEPTH, LIST_DECODE, LIST_BATCH, LIST_COUNT };
 
@@ -67,7 +69,7 @@ static const char examples[] =
     "  day0 bench --prefill none --decode 1024,16384 --batch 1 --li mxfp8\n"
     "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
     "  day0 bench -m DIR --prefill 64 --decode 0,1024 --batch 1 --plot speed.svg\n"
-    "  day0 bench --ablate --prefill 64 --decode 64 --repeat 1 --threads 2\n"
+    "  day0 bench --ablate --prefill none --decode 64 --repeat 1\n"
     "  day0 bench --layers --prefill 64 --decode 1024 --predict models/jargon-k31/config.json\n"
     "  day0 bench --probe\n";
 
@@ -232,7 +234,7 @@ static enum status probe(struct bench_command *c, struct error *err)
     unsigned tiers;
     TRY(tiers_parse(o->cpu, &tiers, err));
     TRY(team_open(&team, o->n_threads, err));
-    enum status status = rates_find(&rates, team, tiers, true, err);
+    enum status status = rates_find(&rates, team, tiers, RATES_FROM_PROBE, err);
     if (status == STATUS_OK) {
         printf("%u threads, %s: ", team_size(team), tiers_name(tiers));
         rates_print(stdout, &rates);
@@ -262,6 +264,8 @@ static enum status complete(struct bench_command *c, bool stray, struct error *e
         r->batches = batch[mode];
     if (r->repeat == 0)
         r->repeat = mode == MODE_ABLATE ? 5 : 3;
+    if (mode == MODE_ABLATE)
+        r->seconds_min = ablate_turn_seconds * r->repeat;
     if (stray)
         return error_set(err, STATUS_ARGUMENT, "only options are taken; see --help");
     if (c->plot && c->mode != MODE_SPEED)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "lab/policy.h"
+#include "lab/rates_find.h"
 
 /* What a switch acts on: without it, nothing is to be measured. */
 enum needs { NEEDS_NOTHING, NEEDS_INDEX, NEEDS_MXFP4, NEEDS_BF16_EXPERTS };
@@ -226,7 +226,7 @@ static enum status run(struct ablation *a, struct error *err)
     a->result->n_threads = team_size(model->team);
     a->result->tier = tiers_name(model->kernels.tiers);
     if (a->request->probe)
-        TRY(rates_measure(&a->result->rates, model->team, model->kernels.tiers, machine_memory_bytes(NULL), err));
+        TRY(rates_find(&a->result->rates, model->team, model->kernels.tiers, RATES_FROM_RUN, err));
     for (uint32_t i = 0; i < a->n_works; i++)
         if (bench_rig_fits(&a->base.rig, a->works[i].depth, a->works[i].batch) < a->works[i].batch)
             return error_set(err, STATUS_MEMORY,

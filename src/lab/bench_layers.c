@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "lab/bench_predict.h"
+#include "lab/rates_find.h"
 
 enum { TIMED_STEPS_MAX = 32, WARM_UP_STEPS = 2 };
 
@@ -244,7 +244,7 @@ static enum status measure_all(struct measuring *m, struct error *err)
     TRY(recorder_init(&m->recorder, team_size(model->team), err));
     m->result->rates = m->request->rates;
     if (m->request->rates.read.gb_s == 0)
-        TRY(rates_measure(&m->result->rates, model->team, model->kernels.tiers, machine_memory_bytes(NULL), err));
+        TRY(rates_find(&m->result->rates, model->team, model->kernels.tiers, RATES_FROM_RUN, err));
     for (uint32_t d = 0; d < r->prefill_depths.n; d++)
         for (uint32_t i = 0; i < r->prefill.n && m->result->n_works < LAYERS_WORKS_MAX; i++)
             TRY(measure_work(

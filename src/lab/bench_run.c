@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "lab/bench_cost.h"
+#include "lab/rates_find.h"
 
 /* A row of prompts is not timed again once it has taken so long. */
 static const double prefill_seconds_max = 60;
@@ -59,7 +59,7 @@ static int ascending(const void *a, const void *b)
 double bench_median(double *values, uint32_t n)
 {
     qsort(values, n, sizeof *values, ascending);
-    return values[(n - 1) / 2];
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 /* Fills in speeds and floors of a row whose step, or prompt, is `tokens` tokens, and adds it. */
@@ -145,8 +145,7 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
         result->n_threads = team_size(b.rig.model->team);
         result->tier = tiers_name(b.rig.model->kernels.tiers);
         if (request->probe)
-            status = rates_measure(&result->rates, b.rig.model->team, b.rig.model->kernels.tiers,
-                                   machine_memory_bytes(NULL), err);
+            status = rates_find(&result->rates, b.rig.model->team, b.rig.model->kernels.tiers, RATES_FROM_RUN, err);
     }
     if (status == STATUS_OK)
         status = run_all(&b, err);

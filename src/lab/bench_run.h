@@ -58,7 +58,7 @@ NEEDS_CHECK enum status bench_run(const struct bench_request *request, struct be
 /* What the longest and largest of a request's rows need. */
 struct bench_needs bench_run_needs(const struct bench_request *request);
 
-/* Sorts `n` numbers and gives their median; of an even count the lower middle. */
+/* Sorts `n` numbers, at least one, and gives their median. */
 double bench_median(double *values, uint32_t n);
 
 #endif

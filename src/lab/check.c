@@ -69,7 +69,7 @@ static enum status run(const struct check_command *c, bool *runnable, struct err
     *runnable = report->runnable;
     enum status status = team_open(&team, c->flags.options.n_threads, err);
     if (status == STATUS_OK)
-        status = rates_find(&rates, team, tiers, false, err);
+        status = rates_find(&rates, team, tiers, RATES_FROM_CACHE, err);
     team_close(team);
     if (status == STATUS_OK && c->json)
         status = check_print_json(stdout, report, &rates, err);

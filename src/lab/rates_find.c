@@ -45,7 +45,7 @@ void rates_print(FILE *out, const struct rates *rates)
             fprintf(out, "%s%.0f %s", unit ? ", " : "", rates->gop_s[unit], what[unit]);
 }
 
-static enum status measure(struct rates *out, struct team *team, unsigned tiers, struct error *err)
+static enum status measure_and_keep(struct rates *out, struct team *team, unsigned tiers, struct error *err)
 {
     char folder[PATH_BYTES_MAX];
     bool has_folder = cache_folder(folder);
@@ -58,7 +58,7 @@ static enum status measure(struct rates *out, struct team *team, unsigned tiers,
     return STATUS_OK;
 }
 
-enum status rates_find(struct rates *out, struct team *team, unsigned tiers, bool fresh, struct error *err)
+enum status rates_find(struct rates *out, struct team *team, unsigned tiers, enum rates_from from, struct error *err)
 {
     static const char *const names[UNIT_COUNT] = {"DAY0_F32_GFLOP_S", "DAY0_INT8_GOP_S", "DAY0_F16_GFLOP_S"};
     char folder[PATH_BYTES_MAX];
@@ -69,8 +69,10 @@ enum status rates_find(struct rates *out, struct team *team, unsigned tiers, boo
         *out = (struct rates){.read.gb_s = read, .source = RATES_GIVEN};
         for (int unit = 0; unit < UNIT_COUNT; unit++)
             out->gop_s[unit] = probe_unit(team, (enum unit)unit, tiers);
-    } else if (fresh || !cache_folder(folder) || !rates_read(out, folder, team_size(team), tiers)) {
-        TRY(measure(out, team, tiers, err));
+    } else if (from == RATES_FROM_RUN) {
+        TRY(rates_measure(out, team, tiers, machine_memory_bytes(NULL), err));
+    } else if (from == RATES_FROM_PROBE || !cache_folder(folder) || !rates_read(out, folder, team_size(team), tiers)) {
+        TRY(measure_and_keep(out, team, tiers, err));
     }
     for (int unit = 0; unit < UNIT_COUNT; unit++)
         if (out->gop_s[unit] > 0)
