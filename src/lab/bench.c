@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cpu/tiers.h"
 #include "lab/bench_ablate.h"
 #include "lab/bench_layers.h"
@@ -82,6 +83,8 @@ struct bench_command {
     enum mode mode;
     struct layers_request layers;
 };
+
+typedef enum status mode_fn(struct bench_command *c, struct error *err);
 
 /* Whole numbers with commas between, or "none". */
 static enum status parse_list(struct bench_list *list, const char *name, const char *value, uint32_t low, uint32_t high,
@@ -185,15 +188,19 @@ static enum status measure(struct bench_command *c, struct error *err)
 {
     static bench_report_fn *const reports[] = {bench_report_table, bench_report_csv, bench_report_json};
     static struct bench_result result; /* many kilobytes */
+    char temporary[PATH_BYTES_MAX];
+    FILE *plot = NULL;
+    if (c->plot) /* first of all: a bad path must not cost minutes */
+        TRY(output_open(&plot, temporary, c->plot, err));
     struct progress progress = progress_begin("bench", 1);
     c->request.progress_context = &progress;
     enum status status = bench_run(&c->request, &result, err);
     progress_end(&progress);
     if (status == STATUS_OK)
         status = reports[c->format](stdout, &c->request, &result, err);
-    if (status == STATUS_OK && c->plot)
-        status = bench_plot_write(c->plot, &c->request, &result, err);
-    return status;
+    if (status == STATUS_OK && plot)
+        bench_plot_print(plot, &c->request, &result);
+    return plot ? output_close(plot, temporary, c->plot, status, err) : status;
 }
 
 static enum status ablate(struct bench_command *c, struct error *err)
@@ -218,7 +225,10 @@ static enum status layers(struct bench_command *c, struct error *err)
     TRY(memory_take(&result, 1, sizeof *result, "the times of layers", err));
     c->layers.bench = &c->request;
     c->layers.seconds = 2;
+    struct progress progress = progress_begin("layers", 1);
+    c->request.progress_context = &progress;
     enum status status = bench_layers_run(&c->layers, result, err);
+    progress_end(&progress);
     if (status == STATUS_OK)
         status = reports[c->format](stdout, &c->layers, result, err);
     free(result);
@@ -235,7 +245,12 @@ static enum status probe(struct bench_command *c, struct error *err)
     TRY(tiers_parse(o->cpu, &tiers, err));
     TRY(team_open(&team, o->n_threads, err));
     enum status status = rates_find(&rates, team, tiers, RATES_FROM_PROBE, err);
-    if (status == STATUS_OK) {
+    if (status == STATUS_OK && c->format == FORMAT_JSON) {
+        json_t *report = json_object();
+        json_object_set_new(report, "machine",
+                            bench_report_machine(&c->request, &rates, team_size(team), tiers_name(tiers)));
+        status = bench_report_dump(stdout, report, err);
+    } else if (status == STATUS_OK) {
         printf("%u threads, %s: ", team_size(team), tiers_name(tiers));
         rates_print(stdout, &rates);
         printf("\n");
@@ -270,6 +285,8 @@ static enum status complete(struct bench_command *c, bool stray, struct error *e
         return error_set(err, STATUS_ARGUMENT, "only options are taken; see --help");
     if (c->plot && c->mode != MODE_SPEED)
         return error_set(err, STATUS_ARGUMENT, "--plot draws what is measured without --ablate, --layers and --probe");
+    if (c->format == FORMAT_CSV && c->mode == MODE_PROBE)
+        return error_set(err, STATUS_ARGUMENT, "--probe prints text or --json");
     if (c->layers.n_bandwidths > 0 && !c->layers.config_path)
         return error_set(err, STATUS_ARGUMENT, "--bandwidth goes with --predict");
     if ((r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
@@ -296,8 +313,7 @@ int lab_bench(int argc, char **argv)
                                             {"probe", no_argument, NULL, FLAG_PROBE},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    static enum status (*const modes[])(struct bench_command * c, struct error * err) = {measure, ablate, layers,
-                                                                                         probe};
+    static mode_fn *const modes[] = {measure, ablate, layers, probe};
     struct bench_command c = {.flags = model_flags_default(),
                               .request = {.probe = true, .seconds_min = 1.2, .progress = show_progress}};
     struct error err = {0};

@@ -144,6 +144,7 @@ static void cost_parts(struct bench_cost out[PART_COUNT], const struct model *mo
 
 static enum status measure_work(struct measuring *m, struct layers_work w, struct error *err)
 {
+    const struct bench_request *r = m->request->bench;
     const struct model *model = m->rig.model;
     struct bench_cost costs[PART_COUNT];
     double parts_s[LAYERS_PARTS], step_s;
@@ -166,6 +167,9 @@ static enum status measure_work(struct measuring *m, struct layers_work w, struc
         part->compute_ms = 1e3 * floors.compute_s / n;
     }
     m->result->works[m->result->n_works++] = w;
+    if (r->progress)
+        r->progress(r->progress_context, m->result->n_works,
+                    r->prefill_depths.n * r->prefill.n + r->depths.n * r->batches.n);
     return STATUS_OK;
 }
 

@@ -3,9 +3,6 @@
 #include <math.h>
 #include <stdarg.h>
 
-#include "base/file.h"
-#include "lab/progress.h"
-
 /* The picture, and the frame of the axes in it, in pixels; the legend stands to the right. */
 enum {
     WIDTH = 860,
@@ -177,8 +174,9 @@ static void draw_series(const struct plot *p, uint32_t first, uint32_t number)
         label(p, RIGHT + 36, y, "start", "prefill of %u tokens", row->tokens);
 }
 
-static void draw(struct plot *p, const struct bench_request *request)
+void bench_plot_print(FILE *out, const struct bench_request *request, const struct bench_result *result)
 {
+    struct plot plot = {.out = out, .result = result}, *p = &plot;
     uint32_t n_series = 0;
     find_ranges(p);
     fprintf(p->out,
@@ -197,14 +195,4 @@ static void draw(struct plot *p, const struct bench_request *request)
     }
     label(p, RIGHT + 16, TOP + 16 + LINE_HEIGHT * (double)n_series, "start", "dashed: the machine's limit");
     fprintf(p->out, "</svg>\n");
-}
-
-enum status bench_plot_write(const char *path, const struct bench_request *request, const struct bench_result *result,
-                             struct error *err)
-{
-    char temporary[PATH_BYTES_MAX];
-    struct plot plot = {.result = result};
-    TRY(output_open(&plot.out, temporary, path, err));
-    draw(&plot, request);
-    return output_close(plot.out, temporary, path, STATUS_OK, err);
 }

@@ -3,10 +3,11 @@
 #ifndef DAY0_LAB_BENCH_PLOT_H
 #define DAY0_LAB_BENCH_PLOT_H
 
+#include <stdio.h>
+
 #include "lab/bench_run.h"
 
-/* Writes `path`, whole or not at all. */
-NEEDS_CHECK enum status bench_plot_write(const char *path, const struct bench_request *request,
-                                         const struct bench_result *result, struct error *err);
+/* `result` has a row at least. */
+void bench_plot_print(FILE *out, const struct bench_request *request, const struct bench_result *result);
 
 #endif

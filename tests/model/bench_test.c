@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "lab/bench_ablate.h"
 #include "lab/bench_plot.h"
 #include "lab/bench_report.h"
@@ -248,14 +247,11 @@ static void plot_is_an_svg(void **state)
                                                           .tokens_per_s = 20.0 + i,
                                                           .ms = 50,
                                                           .read_ms = i < 6 ? 25 : 0};
-    char path[] = "/tmp/day0_plot_XXXXXX", *text;
+    char *text;
     size_t size;
-    struct error err;
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
-    assert_int_equal(bench_plot_write(path, &request, &result, &err), STATUS_OK);
-    assert_int_equal(file_read(path, 1 << 20, &text, &size, &err), STATUS_OK);
+    FILE *out = open_memstream(&text, &size);
+    bench_plot_print(out, &request, &result);
+    fclose(out);
     assert_int_equal(count_elements(text, "polyline"), 6); /* speeds and limits of three series */
     assert_int_equal(count_elements(text, "circle"), 7 + 3);
     assert_non_null(strstr(text, "a &lt;model> &amp; more"));
@@ -263,8 +259,6 @@ static void plot_is_an_svg(void **state)
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     free(text);
-    remove(path);
-    assert_int_equal(bench_plot_write("/no-such-folder/x.svg", &request, &result, &err), STATUS_IO);
 }
 
 /* Every switch against the default: measured, or a reason; what opens no model is not the end. */
@@ -382,6 +376,7 @@ static void wrong_calls(void **state)
                                         "--depth none",
                                         "--ablate --plot x.svg",
                                         "--probe --plot x.svg",
+                                        "--probe --csv",
                                         "--ablate --layers",
                                         "--bandwidth 5",
                                         "--layers --predict x --bandwidth a",
@@ -393,6 +388,8 @@ static void wrong_calls(void **state)
         free(output);
     }
     assert_int_equal(command("-m no-such-model", &output), LAB_FAILED);
+    free(output);
+    assert_int_equal(command("--plot /no-such-folder/x.svg", &output), LAB_FAILED); /* before anything is measured */
     free(output);
     assert_int_equal(command("--help", &output), LAB_OK);
     assert_non_null(strstr(output, "--prefill"));
