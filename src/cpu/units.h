@@ -9,13 +9,14 @@
 
 /* Arithmetic that kernels use, by what their multiply-adds work on. */
 enum unit {
-    UNIT_F32,  /* fma of float32 */
-    UNIT_INT8, /* products of bytes, summed exactly: VNNI, or eight to a 16-bit sum as in kernels/int8_body.h */
-    UNIT_F16,  /* fma of halves */
+    UNIT_F32,   /* fma of float32 */
+    UNIT_INT16, /* products of 16-bit integers, summed in 32 bits */
+    UNIT_INT8,  /* products of bytes, summed exactly: VNNI, or eight to a 16-bit sum as in kernels/int8_body.h */
+    UNIT_F16,   /* fma of halves */
     UNIT_COUNT,
 };
 
-/* "f32", "int8", "f16". */
+/* "f32", "int16", "int8", "f16". */
 const char *units_name(enum unit unit);
 
 struct unit_loop {

@@ -131,6 +131,7 @@ json_t *bench_report_machine(const struct bench_request *request, const struct r
     } members[] = {
         {"read_gb_s", known(rates->read.gb_s)},
         {"f32_gflop_s", known(rates->gop_s[UNIT_F32])},
+        {"int16_gop_s", known(rates->gop_s[UNIT_INT16])},
         {"int8_gop_s", known(rates->gop_s[UNIT_INT8])},
         {"f16_gflop_s", known(rates->gop_s[UNIT_F16])},
         {"threads", json_integer(n_threads)},

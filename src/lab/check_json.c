@@ -103,6 +103,7 @@ enum status check_print_json(FILE *out, const struct report *report, const struc
         {"tokens_per_s_decode", json_real(check_tokens_per_s(report, rates))},
         {"bandwidth_gb_s", json_real(rates->read.gb_s)},
         {"f32_gflop_s", json_real(rates->gop_s[UNIT_F32])},
+        {"int16_gop_s", json_real(rates->gop_s[UNIT_INT16])},
         {"int8_gop_s", json_real(rates->gop_s[UNIT_INT8])},
         {"f16_gflop_s", json_real(rates->gop_s[UNIT_F16])},
     };

@@ -141,6 +141,8 @@ static void print_plan(FILE *out, const struct report *report, const struct rate
     line(out, "read bandwidth", "%6.1f GB/s   %s%s", rates->read.gb_s, sources[rates->source],
          rates->read.small_buffer ? ", but over little memory: may be too high" : "");
     line(out, "arithmetic", "%6.0f GFLOP/s in float32", rates->gop_s[UNIT_F32]);
+    if (rates->gop_s[UNIT_INT16] > 0)
+        line(out, "", "%6.0f GOP/s in INT16", rates->gop_s[UNIT_INT16]);
     if (rates->gop_s[UNIT_INT8] > 0)
         line(out, "", "%6.0f GOP/s in INT8", rates->gop_s[UNIT_INT8]);
     if (rates->gop_s[UNIT_F16] > 0)

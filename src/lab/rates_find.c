@@ -38,7 +38,8 @@ static enum status from_environment(const char *name, double *out, bool *given, 
 
 void rates_print(FILE *out, const struct rates *rates)
 {
-    static const char *const what[UNIT_COUNT] = {"GFLOP/s in float32", "GOP/s in INT8", "GFLOP/s in FP16"};
+    static const char *const what[UNIT_COUNT] = {"GFLOP/s in float32", "GOP/s in INT16", "GOP/s in INT8",
+                                                 "GFLOP/s in FP16"};
     fprintf(out, "reads %.1f GB/s, computes ", rates->read.gb_s);
     for (int unit = 0; unit < UNIT_COUNT; unit++)
         if (rates->gop_s[unit] > 0)
@@ -60,7 +61,8 @@ static enum status measure_and_keep(struct rates *out, struct team *team, unsign
 
 enum status rates_find(struct rates *out, struct team *team, unsigned tiers, enum rates_from from, struct error *err)
 {
-    static const char *const names[UNIT_COUNT] = {"DAY0_F32_GFLOP_S", "DAY0_INT8_GOP_S", "DAY0_F16_GFLOP_S"};
+    static const char *const names[UNIT_COUNT] = {"DAY0_F32_GFLOP_S", "DAY0_INT16_GOP_S", "DAY0_INT8_GOP_S",
+                                                  "DAY0_F16_GFLOP_S"};
     char folder[PATH_BYTES_MAX];
     double read = 0;
     bool reads_given, given;

@@ -12,8 +12,9 @@ enum rates_from {
     RATES_FROM_RUN,   /* measured, for this run alone */
 };
 
-/* Does: finds the rates. $DAY0_BANDWIDTH_GB_S, $DAY0_F32_GFLOP_S, $DAY0_INT8_GOP_S and $DAY0_F16_GFLOP_S stand above
- * all else, where the tier has the unit; with the first of them only what takes a moment is measured.
+/* Does: finds the rates. $DAY0_BANDWIDTH_GB_S, $DAY0_F32_GFLOP_S, $DAY0_INT16_GOP_S, $DAY0_INT8_GOP_S and
+ * $DAY0_F16_GFLOP_S stand above all else, where the tier has the unit; with the first of them only what takes a moment
+ * is measured.
  * Fails: one of them is no believable number; as bandwidth_measure. */
 NEEDS_CHECK enum status rates_find(struct rates *out, struct team *team, unsigned tiers, enum rates_from from,
                                    struct error *err);

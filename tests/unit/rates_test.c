@@ -79,6 +79,7 @@ static void test_units(void **state)
     assert_true(plain > 0.01 && best >= plain / 2); /* other work may disturb one of them */
     assert_true(probe_unit(team, UNIT_INT8, 1u << TIER_REF) == 0 && probe_unit(team, UNIT_F16, 1u << TIER_AVX2) == 0);
     assert_true((probe_unit(team, UNIT_INT8, tiers_found()) > 0) == ((tiers_found() & 1u << TIER_AVX2) != 0));
+    assert_true((probe_unit(team, UNIT_INT16, tiers_found()) > 0) == ((tiers_found() & ~(1u << TIER_REF)) != 0));
     assert_true((probe_unit(team, UNIT_F16, tiers_found()) > 0) == ((tiers_found() & 1u << TIER_AVX512FP16) != 0));
 }
 
@@ -106,7 +107,7 @@ static void name_kept(void)
     snprintf(kept, sizeof kept, "%s/rates-%s-2-threads-ref", kept_folder, name);
 }
 
-#define WHOLE "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 int8\n0.0 f16\nend\n"
+#define WHOLE "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n"
 
 static void test_kept(void **state)
 {
@@ -126,18 +127,19 @@ static void test_kept(void **state)
 static void test_damaged(void **state)
 {
     (void)state;
-    static const char *const tails[] = {"",
-                                        "17.25 GB/s",
-                                        "17.25 GB/s over 1073741824 bytes\n",
-                                        "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 int8\n0.0 f16\n",
-                                        "17.25 GB/s over 1073741824 bytes\n0.0 f32\n0.0 int8\n0.0 f16\nend\n",
-                                        "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 f16\n0.0 int8\nend\n",
-                                        "17.25 GB/s over 0 bytes\n340.5 f32\n0.0 int8\n0.0 f16\nend\n",
-                                        "nan GB/s over 1 bytes\n340.5 f32\n0.0 int8\n0.0 f16\nend\n",
-                                        "-1 GB/s over 1 bytes\n340.5 f32\n0.0 int8\n0.0 f16\nend\n",
-                                        "1e30 GB/s over 1 bytes\n340.5 f32\n0.0 int8\n0.0 f16\nend\n",
-                                        WHOLE "more",
-                                        "\1\2\3\4"};
+    static const char *const tails[] = {
+        "",
+        "17.25 GB/s",
+        "17.25 GB/s over 1073741824 bytes\n",
+        "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\n",
+        "17.25 GB/s over 1073741824 bytes\n0.0 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n",
+        "17.25 GB/s over 1073741824 bytes\n340.5 f32\n0.0 int16\n0.0 f16\n0.0 int8\nend\n",
+        "17.25 GB/s over 0 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n",
+        "nan GB/s over 1 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n",
+        "-1 GB/s over 1 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n",
+        "1e30 GB/s over 1 bytes\n340.5 f32\n0.0 int16\n0.0 int8\n0.0 f16\nend\n",
+        WHOLE "more",
+        "\1\2\3\4"};
     struct rates r;
     name_kept();
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
