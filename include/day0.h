@@ -90,9 +90,9 @@ typedef struct day0_memory {
     uint64_t weights_bytes;     /* mapped from the checkpoint; the system may drop and reread them */
     uint64_t cache_bytes;       /* room for latents and index keys */
     uint64_t cache_used_bytes;  /* of it, held by sessions and checkpoints now */
-    uint64_t sessions_bytes;    /* recurrent states of sessions_max sessions */
+    uint64_t sessions_bytes;    /* recurrent states, texts and logits of sessions_max sessions */
     uint64_t checkpoints_bytes; /* room for states kept for reuse */
-    uint64_t workspace_bytes;   /* of a step */
+    uint64_t workspace_bytes;   /* of a step; and the program, its tokenizer and vectors in float32 */
     uint64_t total_bytes;       /* the plan: all but cache_used_bytes */
 } day0_memory;
 

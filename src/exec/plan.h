@@ -3,7 +3,7 @@
  * A plan is an array of nodes. A node is a task split into tiles, with the nodes it waits for; how many tiles it has is
  * a function of the step, asked when its inputs are ready, since contexts grow and the router decides. Nodes name the
  * resources (buffers, caches) they read and write, and the plan derives who waits for whom, so an order is never stated
- * twice. Buffers have fixed offsets in one workspace. Everything that varies from step to step lives in the caller's
+ * twice. Buffers have fixed offsets in one workspace, and may share memory (plan_place). Everything that varies from step to step lives in the caller's
  * parameter block, which nodes see as `step`; a plan is never rebuilt. */
 #ifndef DAY0_EXEC_PLAN_H
 #define DAY0_EXEC_PLAN_H
@@ -88,6 +88,14 @@ void plan_add(struct plan *plan, struct plan_node node, uint64_t reads, uint64_t
 
 /* The node that wrote a buffer last, while building; UINT32_MAX before any. */
 uint32_t plan_writer(const struct plan *plan, struct buffer buffer);
+
+/* What the resources of a mask hold is needed by no later node: before another reads one it is written as a whole. */
+void plan_forget(struct plan *plan, uint64_t resources);
+
+/* Once all nodes are there: gives buffers that are never in use at the same time a common place, and starts building
+ * anew; the caller makes the same buffers and adds the same nodes again. Only what the waits keep apart anyway shares
+ * memory, so no node waits for longer. */
+void plan_place(struct plan *plan);
 
 /* Ends building: what only building needed is released. */
 void plan_seal(struct plan *plan);

@@ -31,6 +31,7 @@ struct model_options {
     enum mx_rule index_rule; /* --li-scale */
     uint32_t context_max;    /* tokens of one sequence */
     uint32_t sequences_max;  /* the cache holds this many full sequences */
+    bool reports_selected;   /* model_outputs.selected may be asked for: takes room for it */
     bool rewinds;            /* sequences keep what model_rewind needs */
     uint64_t budget_bytes;   /* the memory plan must fit in it; 0: what the machine and its limits leave */
     uint32_t kept_max;       /* further sequences that share the pages (kept states), counted in the plan */
@@ -61,7 +62,7 @@ struct model {
     uint32_t n_index_layers;
     uint32_t topk; /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;
-    uint32_t *selected, *n_selected; /* of one inner step, see model_step */
+    uint32_t *selected, *n_selected; /* of one inner step, see model_step; NULL without reports_selected */
 };
 
 /* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from
@@ -98,7 +99,7 @@ struct model_outputs {
     uint32_t
         *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
                              sees it), SOUND if none did; or NULL */
-    model_selected_fn *selected; /* or NULL */
+    model_selected_fn *selected; /* or NULL; only with model_options.reports_selected */
     void *selected_context;
 };
 

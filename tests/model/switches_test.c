@@ -67,6 +67,7 @@ static bool options_of(struct model_options *options, const char *directory, con
     struct error err;
     base.n_threads = 2;
     base.context_max = TEXT_TOKENS;
+    base.reports_selected = true;
     policy.options = base;
     if (text[0] && policy_parse(&policy, text, &base, &err) != STATUS_OK) {
         if (!strstr(text, "cpu="))

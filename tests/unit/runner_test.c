@@ -22,6 +22,7 @@ struct mix {
     struct buffer in[2], out;
     uint32_t n_in, n_tiles;
     float factor;
+    bool fresh; /* what `out` held does not count */
 };
 
 static void run_mix(const struct plan_context *context, const void *args, uint32_t tile)
@@ -33,7 +34,7 @@ static void run_mix(const struct plan_context *context, const void *args, uint32
         for (uint32_t i = 0; i < m->n_in; i++)
             for (uint32_t row = 0; row < TILES; row++)
                 sum += buffer_row(context, m->in[i], row)[c];
-        out[c] = 0.25f * out[c] + m->factor * (sum / (float)TILES - (float)tile);
+        out[c] = (m->fresh ? 0 : 0.25f * out[c]) + m->factor * (sum / (float)TILES - (float)tile);
     }
 }
 
@@ -189,6 +190,118 @@ static void a_recorder_sees_every_tile_once(void **state)
     plan_fini(&plan);
 }
 
+/* ---- shared memory ---- */
+
+enum { LAYERS = 8, LAYER_NODES = 9, TEMPORARIES = 8 };
+
+struct layers {
+    struct buffer residual, temporaries[TEMPORARIES];
+    struct rng rng;
+};
+
+/* One of the temporary buffers that this layer has written, but not `out`; else the residual. */
+static struct buffer any_alive(struct layers *l, uint64_t written, struct buffer out)
+{
+    uint32_t first = (uint32_t)rng_below(&l->rng, TEMPORARIES);
+    for (uint32_t i = 0; i < TEMPORARIES; i++) {
+        struct buffer b = l->temporaries[(first + i) % TEMPORARIES];
+        if (b.resource != out.resource && written & buffer_bit(b))
+            return b;
+    }
+    return l->residual;
+}
+
+static void add_layer(struct plan *plan, struct layers *l)
+{
+    uint64_t written = 0;
+    for (int n = 0; n < LAYER_NODES; n++) {
+        struct mix *m = plan_args(plan, sizeof *m);
+        uint64_t reads = 0;
+        bool last = n == LAYER_NODES - 1;
+        m->out = last ? l->residual : l->temporaries[rng_below(&l->rng, TEMPORARIES)];
+        m->n_tiles = TILES;
+        m->factor = (float)rng_uniform(&l->rng);
+        m->fresh = !last && !(written & buffer_bit(m->out));
+        for (m->n_in = 0; m->n_in < 2; m->n_in++) {
+            m->in[m->n_in] = any_alive(l, written, m->out);
+            reads |= buffer_bit(m->in[m->n_in]);
+        }
+        reads |= last ? written : 0; /* as in a model, all that a layer does leads to its end */
+        written |= buffer_bit(m->out);
+        plan_add(plan,
+                 (struct plan_node){.label = "mix", .stream = "main", .run = run_mix, .tiles = tiles_mix, .args = m},
+                 reads, buffer_bit(m->out));
+    }
+    plan_forget(plan, ~buffer_bit(l->residual));
+}
+
+/* Layers of random nodes over temporary buffers, which each layer leaves behind, and a residual that goes through. */
+static struct buffer add_layers(struct plan *plan, uint64_t seed)
+{
+    struct layers l = {.rng = {seed}};
+    l.residual = plan_buffer(plan, TILES, WIDTH);
+    for (int b = 0; b < TEMPORARIES; b++)
+        l.temporaries[b] = plan_buffer(plan, TILES, WIDTH * (1 + (uint32_t)rng_below(&l.rng, 5)));
+    for (int layer = 0; layer < LAYERS; layer++) {
+        l.rng.state = seed + 1000 * (layer % 2); /* layers of two kinds */
+        add_layer(plan, &l);
+    }
+    return l.residual;
+}
+
+/* Fills the workspace with NaN, but for the residual, runs, and gives the residual. */
+static void run_layers(const struct plan *plan, struct buffer residual, unsigned way, float *out)
+{
+    struct runner runner;
+    struct team *team;
+    struct plan_context context;
+    size_t bytes = TILES * residual.stride * sizeof *out;
+    open_runner(&runner, &team, plan, way % 3 + 1, way < 3 ? EXEC_EAGER : EXEC_GRAPH);
+    runner.streams = way < 6;
+    context.workspace = runner.workspace;
+    memset(runner.workspace, 0xff, plan->workspace_bytes);
+    for (uint32_t i = 0; i < TILES * residual.stride; i++)
+        buffer_row(&context, residual, 0)[i] = (float)(i % 7);
+    runner_run(&runner, plan, NULL);
+    memcpy(out, buffer_row(&context, residual, 0), bytes);
+    runner_fini(&runner);
+    team_close(team);
+}
+
+static void shared_places_change_nothing(void **state)
+{
+    (void)state;
+    size_t apart = 0, together = 0;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        static float want[TILES * WIDTH], got[TILES * WIDTH];
+        struct plan plan, placed;
+        struct error err;
+        must(plan_init(&plan, LAYERS * LAYER_NODES, (size_t)LAYERS * LAYER_NODES * 512, &err), &err);
+        must(plan_init(&placed, LAYERS * LAYER_NODES, (size_t)LAYERS * LAYER_NODES * 512, &err), &err);
+        struct buffer residual = add_layers(&plan, seed);
+        run_layers(&plan, residual, 0, want);
+        for (size_t i = 0; i < TILES * WIDTH; i++)
+            assert_true(want[i] == want[i]); /* no node reads what nobody wrote */
+        add_layers(&placed, seed);
+        plan_place(&placed);
+        residual = add_layers(&placed, seed);
+        plan_seal(&placed);
+        for (uint32_t n = 0; n < plan.n_nodes; n++)
+            assert_int_equal(placed.nodes[n].n_waits, plan.nodes[n].n_waits);
+        for (unsigned way = 0; way < 9; way++) {
+            run_layers(&placed, residual, way, got);
+            if (memcmp(want, got, sizeof want) != 0)
+                fail_msg("seed %d: way %u gives other bits where buffers share memory", (int)seed, way);
+        }
+        apart += plan.workspace_bytes;
+        together += placed.workspace_bytes;
+        plan_fini(&plan);
+        plan_fini(&placed);
+    }
+    print_message("%zu bytes instead of %zu\n", together, apart);
+    assert_true(together < apart * 9 / 10);
+}
+
 /* ---- the watchdog ---- */
 
 static void run_sleepy(const struct plan_context *context, const void *args, uint32_t tile)
@@ -268,9 +381,9 @@ static void the_end_of_a_step_is_watched_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_gives_the_same_bits),    cmocka_unit_test(waits_name_no_node_twice),
-        cmocka_unit_test(a_recorder_sees_every_tile_once),  cmocka_unit_test(who_waits_too_long_says_so_once),
-        cmocka_unit_test(the_end_of_a_step_is_watched_too),
+        cmocka_unit_test(every_way_gives_the_same_bits),   cmocka_unit_test(waits_name_no_node_twice),
+        cmocka_unit_test(a_recorder_sees_every_tile_once), cmocka_unit_test(shared_places_change_nothing),
+        cmocka_unit_test(who_waits_too_long_says_so_once), cmocka_unit_test(the_end_of_a_step_is_watched_too),
     };
     return cmocka_run_group_tests_name("runner", tests, NULL, NULL);
 }
