@@ -165,6 +165,17 @@ static const char *lacks(const struct model *model, enum needs needs)
     return NULL;
 }
 
+/* Byte by byte, so that a new option is compared, too; copies have the same padding, and if not, the default is measured
+ * against itself. */
+static bool same_options(const struct model_options *a, const struct model_options *b)
+{
+    const unsigned char *x = (const void *)a, *y = (const void *)b;
+    size_t i = 0;
+    while (i < sizeof *a && x[i] == y[i])
+        i++;
+    return i == sizeof *a;
+}
+
 /* Why a switch is not measured: it is the default, the model lacks what it acts on, it cannot be opened. Memory alone
  * is no reason until the default has made way. */
 static void find_reason(struct ablation *a, const struct ablate_switch *s, char reason[ABLATE_REASON_BYTES])
@@ -177,7 +188,7 @@ static void find_reason(struct ablation *a, const struct ablate_switch *s, char 
         snprintf(reason, ABLATE_REASON_BYTES, "%s", lacking);
     } else if (policy_parse(&policy, s->policy, &a->base.options, &why) != STATUS_OK) {
         snprintf(reason, ABLATE_REASON_BYTES, "%s", why.text);
-    } else if (memcmp(&policy.options, &a->base.options, sizeof policy.options) == 0 ||
+    } else if (same_options(&policy.options, &a->base.options) ||
                (policy.options.n_threads == 1 && team_size(model->team) == 1)) {
         snprintf(reason, ABLATE_REASON_BYTES, "is the default");
     } else {

@@ -121,10 +121,10 @@ static void draw_depths(const struct plot *p, const char *style)
 static void draw_axes(const struct plot *p)
 {
     static const char grid[] = "stroke=\"#dddddd\"", axis[] = "stroke=\"#333333\"";
-    for (double power = p->y_low; power <= p->y_high; power++)
+    for (int power = (int)p->y_low; power <= (int)p->y_high; power++)
         for (int step = 1; step <= 5; step += step == 1 ? 1 : 3) { /* 1, 2, 5 */
             double value = step * pow(10, power);
-            if (power == p->y_high && step > 1)
+            if (power == (int)p->y_high && step > 1)
                 break;
             line(p, LEFT, y_of(p, value), RIGHT, y_of(p, value), grid);
             label(p, LEFT - 8, y_of(p, value) + 4, "end", "%g", value);
