@@ -165,7 +165,7 @@ static const char *lacks(const struct model *model, enum needs needs)
     return NULL;
 }
 
-/* Byte by byte, so that a new option is compared, too; copies have the same padding, and if not, the default is measured
+/* Byte by byte, so that a new option is compared, too. Copies have the same padding; if not, the default is measured
  * against itself. */
 static bool same_options(const struct model_options *a, const struct model_options *b)
 {

@@ -119,6 +119,31 @@ static void costs_need_no_checkpoint(void **state)
     assert_null(none);
 }
 
+/* The shapes that speed is quoted on. The full model reads 137 GB a token, of 104 billion parameters. */
+static void shapes_have_costs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        double weight_bytes;
+    } shapes[] = {{"models/shapes/k3-slice.json", 0.724e9},
+                  {"models/shapes/k31-slice.json", 0.738e9},
+                  {"models/shapes/linear-slice.json", 1.072e9},
+                  {"models/shapes/k31-real-layers.json", 2.72e9},
+                  {"models/shapes/k31-pro.json", 137.3e9}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct model_options options = exact_options(4096);
+        struct model *model;
+        struct error err;
+        if (bench_predict_model(&model, shapes[i].path, &options, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        struct bench_cost token = bench_cost_step(model, (struct bench_shape){1, 1, 0, 1});
+        print_message("%s: %.4g GB of weights a token\n", shapes[i].path, 1e-9 * token.weight_bytes);
+        assert_true(fabs(token.weight_bytes - shapes[i].weight_bytes) < 0.01 * shapes[i].weight_bytes);
+        model_close(model);
+    }
+}
+
 /* Products go to the unit that the policy gives them to, and a floor is counted by that unit's rate. */
 static void costs_know_their_units(void **state)
 {
@@ -153,7 +178,7 @@ static void costs_know_their_units(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(costs_can_be_counted), cmocka_unit_test(costs_agree_with_check),
-                                       cmocka_unit_test(costs_need_no_checkpoint),
+                                       cmocka_unit_test(costs_need_no_checkpoint), cmocka_unit_test(shapes_have_costs),
                                        cmocka_unit_test(costs_know_their_units)};
     return cmocka_run_group_tests_name("bench cost", tests, NULL, NULL);
 }
