@@ -19,7 +19,7 @@ struct buffers {
     struct buffer x, delta, delta2, final_x;
     struct buffer q, k, v, g, a;  /* attention of either kind: projections, gate, result */
     struct buffer f_a, f, b, g_a; /* KDA gates */
-    struct buffer q_a, kv_a, absorbed, context;
+    struct buffer q_a, kv_a, absorbed, partials, context;
     struct buffer index_q, index_k, index_w, candidates, n_candidates, selected, n_selected;
     struct buffer inner, inner2; /* dense or shared FFN; routed experts */
     struct buffer router, chosen, weights, groups, latent, expert_out, routed;
@@ -108,6 +108,8 @@ static void make_attention_buffers(struct builder *b)
     s->q_a = plan_buffer(plan, rows, c->q_lora_rank);
     s->kv_a = plan_buffer(plan, rows, c->kv_lora_rank + c->qk_rope_head_dim);
     s->absorbed = plan_buffer(plan, rows, c->n_heads * (c->kv_lora_rank + c->qk_rope_head_dim));
+    if (rows <= ATTEND_SPLIT_ROWS)
+        s->partials = plan_buffer(plan, rows * ATTEND_SEGMENTS, attend_partial(c->n_heads, c->kv_lora_rank));
     s->context = plan_buffer(plan, rows, c->n_heads * c->kv_lora_rank);
     s->cache = plan_resource(plan);
     s->state = plan_resource(plan);
@@ -247,6 +249,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
                          .kv_a = s->kv_a,
                          .q = s->q,
                          .absorbed = s->absorbed,
+                         .partials = s->partials,
                          .context = s->context,
                          .g = s->g,
                          .out = s->a,
@@ -281,7 +284,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
         op_dsa_choose(b->plan, &dsa);
     }
     op_mla_absorb(b->plan, &mla);
-    op_mla_attend(b->plan, &mla, b->n_threads);
+    op_mla_attend(b->plan, &mla);
     op_mla_output(b->plan, &mla);
     op_linear(b->plan, "mla.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1,
               b->n_threads);
