@@ -3,8 +3,8 @@
  * A plan is an array of nodes. A node is a task split into tiles, with the nodes it waits for; how many tiles it has is
  * a function of the step, asked when its inputs are ready, since contexts grow and the router decides. Nodes name the
  * resources (buffers, caches) they read and write, and the plan derives who waits for whom, so an order is never stated
- * twice. Buffers have fixed offsets in one workspace, and may share memory (plan_place). Everything that varies from step to step lives in the caller's
- * parameter block, which nodes see as `step`; a plan is never rebuilt. */
+ * twice. Buffers have fixed offsets in one workspace, and may share memory (plan_place). Everything that varies from
+ * step to step lives in the caller's parameter block, which nodes see as `step`; a plan is never rebuilt. */
 #ifndef DAY0_EXEC_PLAN_H
 #define DAY0_EXEC_PLAN_H
 

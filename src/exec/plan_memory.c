@@ -1,7 +1,7 @@
-/* Which buffers share memory. A buffer lives from the node that writes it first to the last node before it is forgotten,
- * and may have many lives, one a layer. Two buffers can have one place if each life of one is over before the next of
- * the other begins, by the waits that are there anyway: then whoever uses the place later waits for all who used it
- * before. */
+/* Which buffers share memory. A buffer lives from the node that writes it first to the last node before it is
+ * forgotten, and may have many lives, one a layer. Two buffers can have one place if each life of one is over before
+ * the next of the other begins, by the waits that are there anyway: then whoever uses the place later waits for all who
+ * used it before. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,8 +8,8 @@
 /* Measured on Debian 12: code and libraries 5 MB, heap 2 MB; a tokenizer's bytes, places and index. */
 enum { PROGRAM_BYTES = 8 << 20, TOKENIZER_BYTES_PER_TOKEN = 64 };
 
-/* What the engine holds for a session beside its sequence: raw and adjusted logits, those of the step, counts of tokens;
- * and the text. For a kept state logits and text alone. */
+/* What the engine holds for a session beside its sequence: raw and adjusted logits, those of the step, counts of
+ * tokens; and the text. For a kept state logits and text alone. */
 static uint64_t session_bytes(const struct model *model, uint32_t context)
 {
     return (4 * (uint64_t)model->config.vocab_size + context) * sizeof(float) + sequence_bytes(&model->layout, context);

@@ -39,7 +39,7 @@ struct builder {
     struct activation_kind activation;
 };
 
-/* Between the parts of a layer only the residual stream lives, what the last part added to it, and what is no buffer. */
+/* Between the parts of a layer only the residual stream lives, what the last part adds to it, and what is no buffer. */
 static void end_part(struct builder *b)
 {
     const struct buffers *s = &b->buffers;

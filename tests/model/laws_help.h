@@ -1,5 +1,4 @@
-/* What the laws of docs/ARCHITECTURE.md have a model do: the same text in the company of others, in pieces, with detours.
- */
+/* What the laws of docs/ARCHITECTURE.md have a model do: the same text among others, in pieces, with detours. */
 #ifndef DAY0_TESTS_LAWS_HELP_H
 #define DAY0_TESTS_LAWS_HELP_H
 

@@ -123,8 +123,8 @@ static void assert_clean(const struct report *report)
     assert_true(report->runnable);
 }
 
-/* Prompts of any length go through in bounded memory: beside weights and caches, 256 MB at the published sizes, with the
- * forms of every policy and two threads. */
+/* Prompts of any length go through in bounded memory: beside weights and caches, 256 MB at the published sizes, with
+ * the forms of every policy and two threads. */
 static void assert_workspace(const char *name, double limit_mb)
 {
     for (int act = 0; act < ACT_COUNT; act++) {

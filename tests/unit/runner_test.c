@@ -318,7 +318,8 @@ static uint32_t tiles_two(const struct plan_context *context, const void *args)
     return 2;
 }
 
-/* Runs a plan of a node whose second tile sleeps long and, if asked for, one that waits for it; gives what came on standard error. */
+/* Runs a plan of a node whose second tile sleeps long and, if asked for, one that waits for it; gives what came on
+ * standard error. */
 static void watch(bool followed, enum exec_mode mode, double patience_seconds, char *said, size_t said_bytes)
 {
     struct plan plan;
