@@ -56,6 +56,9 @@ typedef struct day0_session day0_session;
 /* Called now and then while something long goes on, done of total units (bytes or tokens); nonzero stops it. */
 typedef int day0_progress_fn(void *context, const char *what, uint64_t done, uint64_t total);
 
+/* A sentence worth knowing, such as why converted weights could not be kept; the work goes on. */
+typedef void day0_notice_fn(void *context, const char *sentence);
+
 typedef struct day0_options {
     const char *model;     /* checkpoint directory */
     uint64_t budget_bytes; /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
@@ -69,12 +72,16 @@ typedef struct day0_options {
     const char *exec;           /* "graph" (NULL) or "eager" */
     const char *streams;        /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
+    const char *dense;          /* projections, converted at load: NULL as stored, "mxfp8", "int8" or "mxfp4" */
+    const char *experts;        /* routed experts: NULL as stored, "mxfp4" or "int8" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
     bool accept_unknown;        /* run although the config has keys that may change the meaning */
     bool preload;               /* read all weights at open, with progress, instead of at first use */
+    bool no_cache;              /* converted weights are not kept in a file for the next start */
     day0_progress_fn *progress; /* or NULL */
-    void *progress_context;
+    day0_notice_fn *notice;     /* or NULL */
+    void *progress_context;     /* of both */
 } day0_options;
 
 DAY0_API day0_options day0_options_default(void);
@@ -87,10 +94,11 @@ DAY0_API void day0_engine_close(day0_engine *engine);
 
 typedef struct day0_memory {
     uint64_t budget_bytes;
-    uint64_t weights_bytes;     /* mapped from the checkpoint; the system may drop and reread them */
-    uint64_t cache_bytes;       /* room for latents and index keys */
-    uint64_t cache_used_bytes;  /* of it, held by sessions and checkpoints now */
-    uint64_t sessions_bytes;    /* recurrent states, texts and logits of sessions_max sessions */
+    uint64_t weights_bytes;    /* of files that are mapped, which the system may drop and reread */
+    uint64_t converted_bytes;  /* of them, of converted weights: in memory that cannot be dropped if there is no file */
+    uint64_t cache_bytes;      /* room for latents and index keys */
+    uint64_t cache_used_bytes; /* of it, held by sessions and checkpoints now */
+    uint64_t sessions_bytes;   /* recurrent states, texts and logits of sessions_max sessions */
     uint64_t checkpoints_bytes; /* room for states kept for reuse */
     uint64_t workspace_bytes;   /* of a step; and the program, its tokenizer and vectors in float32 */
     uint64_t total_bytes;       /* the plan: all but cache_used_bytes */

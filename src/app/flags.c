@@ -28,6 +28,9 @@ enum {
     KV,
     LI,
     LI_SCALE,
+    DENSE,
+    EXPERTS,
+    NO_CACHE,
     THREADS,
     CPU,
     EXEC,
@@ -36,27 +39,18 @@ enum {
 };
 
 static const struct option shared[] = {
-    {"model", required_argument, NULL, 'm'},
-    {"tokens", required_argument, NULL, 'n'},
-    {"temp", required_argument, NULL, TEMP},
-    {"top-p", required_argument, NULL, TOP_P},
-    {"top-k", required_argument, NULL, TOP_K},
-    {"min-p", required_argument, NULL, MIN_P},
-    {"seed", required_argument, NULL, SEED},
-    {"think", no_argument, NULL, THINK},
-    {"stats", no_argument, NULL, STATS},
-    {"ctx", required_argument, NULL, CTX},
-    {"budget", required_argument, NULL, BUDGET},
-    {"preload", no_argument, NULL, PRELOAD},
-    {"act", required_argument, NULL, ACT},
-    {"kv", required_argument, NULL, KV},
-    {"li", required_argument, NULL, LI},
-    {"li-scale", required_argument, NULL, LI_SCALE},
-    {"threads", required_argument, NULL, THREADS},
-    {"cpu", required_argument, NULL, CPU},
-    {"exec", required_argument, NULL, EXEC},
-    {"streams", required_argument, NULL, STREAMS},
-    {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
+    {"model", required_argument, NULL, 'm'},       {"tokens", required_argument, NULL, 'n'},
+    {"temp", required_argument, NULL, TEMP},       {"top-p", required_argument, NULL, TOP_P},
+    {"top-k", required_argument, NULL, TOP_K},     {"min-p", required_argument, NULL, MIN_P},
+    {"seed", required_argument, NULL, SEED},       {"think", no_argument, NULL, THINK},
+    {"stats", no_argument, NULL, STATS},           {"ctx", required_argument, NULL, CTX},
+    {"budget", required_argument, NULL, BUDGET},   {"preload", no_argument, NULL, PRELOAD},
+    {"act", required_argument, NULL, ACT},         {"kv", required_argument, NULL, KV},
+    {"li", required_argument, NULL, LI},           {"li-scale", required_argument, NULL, LI_SCALE},
+    {"dense", required_argument, NULL, DENSE},     {"experts", required_argument, NULL, EXPERTS},
+    {"no-cache", no_argument, NULL, NO_CACHE},     {"threads", required_argument, NULL, THREADS},
+    {"cpu", required_argument, NULL, CPU},         {"exec", required_argument, NULL, EXEC},
+    {"streams", required_argument, NULL, STREAMS}, {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
@@ -173,6 +167,15 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
     case LI_SCALE:
         f->options.li_scale = value;
         return STATUS_OK;
+    case DENSE:
+        f->options.dense = value;
+        return STATUS_OK;
+    case EXPERTS:
+        f->options.experts = value;
+        return STATUS_OK;
+    case NO_CACHE:
+        f->options.no_cache = true;
+        return STATUS_OK;
     case THREADS:
         return flag_count("threads", value, 1, 256, &f->options.threads, err);
     case CPU:
@@ -224,10 +227,18 @@ day0_sampling app_flags_sampling(struct app_flags *flags, const day0_engine *eng
 static int show_progress(void *context, const char *what, uint64_t done, uint64_t total)
 {
     struct progress *progress = context;
-    if (!progress->what)
+    if (!progress->what || strcmp(progress->what, what) != 0) {
+        progress_end(progress);
         *progress = progress_begin(what, total);
+    }
     progress_set(progress, done);
     return app_interrupted();
+}
+
+static void show_notice(void *context, const char *sentence)
+{
+    progress_end(context);
+    fprintf(stderr, "day0: %s\n", sentence);
 }
 
 day0_status app_flags_open(const struct app_flags *flags, day0_engine **engine, day0_error *error)
@@ -235,6 +246,7 @@ day0_status app_flags_open(const struct app_flags *flags, day0_engine **engine, 
     struct progress progress = {0};
     day0_options options = flags->options;
     options.progress = show_progress;
+    options.notice = show_notice;
     options.progress_context = &progress;
     day0_status status = day0_engine_open(engine, &options, error);
     progress_end(&progress);

@@ -46,13 +46,19 @@ static enum status model_options_of(const day0_options *o, struct model_options 
                              *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
                              *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "f16"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    int exec, streams, kv, li, rule, act;
+    static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"}, *const expert_words[] = {
+                                                                                     "as-stored", "mxfp4", "int8"};
+    static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
+                            expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
+    int exec, streams, kv, li, rule, act, dense, experts;
     TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
+    TRY(choose("dense", o->dense, denses, 4, &dense, err));
+    TRY(choose("experts", o->experts, expert_words, 3, &experts, err));
     *m = model_options_default();
     m->cpu = o->cpu;
     m->n_threads = o->threads;
@@ -62,6 +68,9 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->latent_dtype = kv_types[kv];
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
+    m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
+    m->no_cache = o->no_cache;
+    m->watch = (struct watch){o->progress, o->notice, o->progress_context};
     m->context_max = o->context_max;
     m->sequences_max = o->sessions_max;
     m->kept_max = o->checkpoints_max;
@@ -89,38 +98,81 @@ static enum status check_options(const day0_options *o, struct error *err)
 
 struct preload {
     const day0_engine *engine;
+    struct range {
+        const char *start;
+        uint64_t bytes;
+    } * ranges;
+    size_t n_ranges;
     uint64_t total;
-    _Atomic uint64_t next, done;
+    _Atomic size_t next;
+    _Atomic uint64_t done;
     _Atomic bool stopped;
 };
 
 /* Says where it stands; true if it shall stop. */
 static bool report(const struct preload *p, uint64_t done)
 {
-    const day0_options *o = &p->engine->options;
-    return o->progress && o->progress(o->progress_context, "reading weights", done, p->total) != 0;
+    return watch_progress(&p->engine->model->options.watch, "reading weights", done, p->total);
 }
 
 static void preload_worker(void *context, unsigned worker)
 {
+    enum { TOUCH_BYTES = 4096 };
     struct preload *p = context;
-    for (uint64_t at; !p->stopped && (at = atomic_fetch_add(&p->next, PRELOAD_CHUNK_BYTES)) < p->total;) {
-        uint64_t n = p->total - at < PRELOAD_CHUNK_BYTES ? p->total - at : PRELOAD_CHUNK_BYTES;
-        checkpoint_touch(p->engine->model->checkpoint, at, n);
-        uint64_t done = atomic_fetch_add(&p->done, n) + n;
+    for (size_t i; !p->stopped && (i = atomic_fetch_add(&p->next, 1)) < p->n_ranges;) {
+        for (uint64_t at = 0; at < p->ranges[i].bytes; at += TOUCH_BYTES)
+            (void)((const volatile char *)p->ranges[i].start)[at];
+        uint64_t done = atomic_fetch_add(&p->done, p->ranges[i].bytes) + p->ranges[i].bytes;
         if (worker == 0 && report(p, done))
             p->stopped = true;
     }
 }
 
+/* Cuts memory into ranges; with `ranges` NULL only counts them. */
+static void add_range(struct preload *p, const char *start, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += PRELOAD_CHUNK_BYTES, p->n_ranges++)
+        if (p->ranges)
+            p->ranges[p->n_ranges] =
+                (struct range){start + at, bytes - at < PRELOAD_CHUNK_BYTES ? bytes - at : PRELOAD_CHUNK_BYTES};
+    p->total += bytes;
+}
+
+/* What steps read: tensors as they are stored, but for those whose converted form is read instead. */
+static void add_ranges(struct preload *p, const bool *is_converted)
+{
+    const struct model *model = p->engine->model;
+    p->n_ranges = 0;
+    p->total = 0;
+    for (size_t i = 0; i < checkpoint_count(model->checkpoint); i++)
+        if (!is_converted[i])
+            add_range(p, checkpoint_at(model->checkpoint, i)->data, checkpoint_at(model->checkpoint, i)->bytes);
+    if (model->weight_cache.map)
+        add_range(p, model->weight_cache.map, model->weight_cache.map_bytes);
+}
+
 static enum status preload(const day0_engine *engine, struct error *err)
 {
-    struct preload p = {.engine = engine, .total = checkpoint_bytes(engine->model->checkpoint)};
-    p.stopped = report(&p, 0);
-    team_run(engine->model->team, preload_worker, &p);
-    if (p.stopped || report(&p, p.total))
-        return error_set(err, STATUS_INTERRUPTED, "reading the weights was stopped");
-    return STATUS_OK;
+    const struct checkpoint *checkpoint = engine->model->checkpoint;
+    const struct conversion *conversion = &engine->model->params.conversion;
+    struct preload p = {.engine = engine};
+    bool *is_converted;
+    TRY(memory_take(&is_converted, checkpoint_count(checkpoint), sizeof *is_converted, "the list of weights", err));
+    for (size_t r = 0; r < conversion->n_records; r++)
+        for (uint32_t part = 0; part < conversion->records[r].n_parts; part++)
+            is_converted[conversion->records[r].parts[part].from - checkpoint_at(checkpoint, 0)] = true;
+    add_ranges(&p, is_converted);
+    enum status status = memory_take(&p.ranges, p.n_ranges, sizeof *p.ranges, "the list of weights", err);
+    if (status == STATUS_OK) {
+        add_ranges(&p, is_converted);
+        p.stopped = report(&p, 0);
+        team_run(engine->model->team, preload_worker, &p);
+        if (p.stopped || report(&p, p.total))
+            status = error_set(err, STATUS_INTERRUPTED, "reading the weights was stopped");
+    }
+    free(p.ranges);
+    free(is_converted);
+    return status;
 }
 
 /* ---- open and close ---- */
@@ -143,10 +195,18 @@ static void describe(day0_engine *engine)
 {
     const struct model *model = engine->model;
     const struct model_options *o = &model->options;
-    snprintf(engine->numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION,
-             act_name(o->act), dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
-             model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor"
-                                                                    : "");
+    char *numerics = engine->numerics;
+    int used = snprintf(
+        numerics, sizeof engine->numerics, "day0-%s act=%s kv=%s li=%s%s", NUMERICS_VERSION, act_name(o->act),
+        dtype_name(o->latent_dtype), model->n_index_layers ? dtype_name(o->index_dtype) : "none",
+        model->n_index_layers && o->index_dtype == DTYPE_MXFP8 ? o->index_rule == MX_CEIL ? "-ceil" : "-floor" : "");
+    /* Only what was converted makes other bits. */
+    const char *const names[] = {"dense", "experts"};
+    const enum dtype types[] = {o->weights.dense, o->weights.experts};
+    for (int i = 0; i < 2; i++)
+        if (conversion_totals(&model->params.conversion, i == 1).bytes > 0)
+            used += snprintf(numerics + used, sizeof engine->numerics - (size_t)used, " %s=%s", names[i],
+                             dtype_name(types[i]));
     snprintf(engine->description, sizeof engine->description,
              "%s, %u layers, %.1f million parameters; tier %s, %u threads", model->config.architecture,
              model->config.n_layers, (double)model->params.parameters_total / 1e6, tiers_name(model->kernels.tiers),
@@ -219,6 +279,7 @@ day0_memory day0_engine_memory(const day0_engine *engine)
     const struct pages *pages = &engine->model->pages;
     return (day0_memory){.budget_bytes = budget->budget_bytes,
                          .weights_bytes = budget->weights_bytes,
+                         .converted_bytes = engine->model->params.conversion.bytes,
                          .cache_bytes = budget->cache_bytes,
                          .cache_used_bytes = (uint64_t)(pages->n_pages - pages->n_free) * pages->page_bytes,
                          .sessions_bytes = budget->state_bytes,

@@ -123,9 +123,10 @@ INLINE void few_parts(float *const *y, const float *const *x, const struct rows 
     few_store(y, sum, r, stream, n_rows, DOT_TOKENS, DOT_OUTPUTS);
 }
 
-/* The same for MXFP4. The inputs are brought into the order of the codes, one shuffle for all rows. */
-INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows,
-                           size_t columns, size_t r, const int tokens, const int streams)
+/* The same for types with scales. For MXFP4 inputs are brought into the order of the codes, one shuffle for all
+ * rows. */
+INLINE void few_tile_scaled(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows,
+                            size_t columns, size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
     size_t n_blocks = columns / MX_BLOCK, part = part_rows(n_rows, (size_t)streams);
     const uint8_t *codes[DOT_STREAMS];
@@ -140,17 +141,19 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
         size_t n = n_blocks - first < SCALES ? n_blocks - first : SCALES;
         for (int o = 0; o < streams; o++) {
             size_t row_scales = part_row((size_t)o, r, part, n_rows) * n_blocks;
-            v16_store(scales[o], e8m0_lanes(rows->scales + row_scales + first, n));
+            block_scales(scales[o], rows->scales, row_scales + first, n, dtype);
         }
         for (size_t b = 0; b < n; b++) {
             size_t at = (first + b) * MX_BLOCK;
             v16 input[DOT_TOKENS][2];
             UNROLL for (int t = 0; t < tokens; t++)
-                UNROLL for (int half = 0; half < 2; half++)
-                    input[t][half] = v16_to_mxfp4_order(v16_load(x[t] + at + 16 * half));
+                UNROLL for (int half = 0; half < 2; half++) {
+                    v16 natural = v16_load(x[t] + at + 16 * half);
+                    input[t][half] = dtype == DTYPE_MXFP4 ? v16_to_mxfp4_order(natural) : natural;
+                }
             UNROLL for (int o = 0; o < streams; o++) {
                 v16 weight[2];
-                v16_load_mxfp4(weight, codes[o] + at / 2, scales[o][b]);
+                widen_block(weight, codes[o], at, scales[o][b], dtype);
                 UNROLL for (int half = 0; half < 2; half++)
                     UNROLL for (int t = 0; t < tokens; t++)
                         sum[t][o] = v16_fma(input[t][half], weight[half], sum[t][o]);
@@ -158,7 +161,7 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
         }
     }
     UNROLL for (int t = 0; t < tokens; t++)
-        UNROLL for (int o = 0; o < streams; o++)
+        UNROLL for (int o = 0; o < streams && dtype == DTYPE_MXFP4; o++)
             sum[t][o] = v16_from_mxfp4_order(sum[t][o]);
     few_store(y, sum, r, part, n_rows, tokens, streams);
 }
@@ -166,8 +169,8 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
 INLINE void few_any(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                     size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
-    if (dtype == DTYPE_MXFP4)
-        few_tile_mxfp4(y, x, rows, n_rows, columns, r, tokens, streams);
+    if (dtype_has_scales(dtype))
+        few_tile_scaled(y, x, rows, n_rows, columns, r, tokens, streams, dtype);
     else if (tokens == DOT_TOKENS)
         few_parts(y, x, rows, n_rows, columns, r, dtype);
     else

@@ -43,6 +43,10 @@ linear_f32_fn *kernels_linear(const struct kernels *kernels, enum dtype dtype)
         return kernels->linear_f16;
     case DTYPE_MXFP4:
         return kernels->linear_mxfp4;
+    case DTYPE_MXFP8:
+        return kernels->linear_mxfp8;
+    case DTYPE_INT8:
+        return kernels->linear_int8;
     default:
         break;
     }
@@ -72,7 +76,7 @@ void kernels_product(const struct kernels *kernels, enum form form, float *const
     if (form == FORM_F32)
         kernels_linear(kernels, w->dtype)(y, (const float *const *)x, w, n_tokens);
     else if (form == FORM_INT8)
-        kernels->linear_mxfp4_int8(y, x, w, n_tokens);
+        (w->dtype == DTYPE_MXFP4 ? kernels->linear_mxfp4_int8 : kernels->linear_int8_int8)(y, x, w, n_tokens);
     else
         kernels->linear_bf16_f16(y, x, w, n_tokens);
 }

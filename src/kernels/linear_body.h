@@ -25,6 +25,18 @@ void BODY(linear_mxfp4)(float *const *y, const float *const *x, const struct mat
     dots(y, x, &rows, w->rows, w->columns, n_tokens, DTYPE_MXFP4);
 }
 
+void BODY(linear_mxfp8)(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
+{
+    struct rows rows = rows_of(w);
+    dots(y, x, &rows, w->rows, w->columns, n_tokens, DTYPE_MXFP8);
+}
+
+void BODY(linear_int8)(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
+{
+    struct rows rows = rows_of(w);
+    dots(y, x, &rows, w->rows, w->columns, n_tokens, DTYPE_INT8);
+}
+
 void BODY(linear_t_f32)(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
 {
     struct rows rows = rows_of(w);

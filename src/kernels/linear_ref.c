@@ -12,6 +12,13 @@ static float element(const struct matrix *w, size_t row, size_t i)
         return f32_from_bf16(((const uint16_t *)(const void *)start)[i]);
     case DTYPE_F16:
         return f32_from_f16(((const uint16_t *)(const void *)start)[i]);
+    case DTYPE_MXFP8:
+        return mx_e4m3_value(((const uint8_t *)start)[i]) *
+               mx_e8m0_value(w->scales[row * (w->columns / MX_BLOCK) + i / MX_BLOCK]);
+    case DTYPE_INT8: {
+        const uint16_t *scales = (const uint16_t *)(const void *)w->scales;
+        return (float)((const int8_t *)start)[i] * f32_from_bf16(scales[row * (w->columns / MX_BLOCK) + i / MX_BLOCK]);
+    }
     default: {
         uint8_t codes = ((const uint8_t *)start)[i / 2];
         float scale = mx_e8m0_value(w->scales[row * (w->columns / MX_BLOCK) + i / MX_BLOCK]);
@@ -58,6 +65,16 @@ void linear_f16_ref(float *const *y, const float *const *x, const struct matrix 
 }
 
 void linear_mxfp4_ref(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
+{
+    linear(y, x, w, n_tokens);
+}
+
+void linear_mxfp8_ref(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
+{
+    linear(y, x, w, n_tokens);
+}
+
+void linear_int8_ref(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
 {
     linear(y, x, w, n_tokens);
 }

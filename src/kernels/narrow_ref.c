@@ -60,6 +60,27 @@ void linear_mxfp4_int8_ref(float *const *y, const void *const *x, const struct m
     }
 }
 
+void linear_int8_int8_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    size_t n_groups = w->columns / MX_BLOCK;
+    for (size_t row = 0; row < w->rows; row++) {
+        const int8_t *codes = (const int8_t *)w->data + row * w->columns;
+        const uint16_t *scales = (const uint16_t *)(const void *)w->scales + row * n_groups;
+        for (size_t t = 0; t < n_tokens; t++) {
+            const struct narrow_group *groups = x[t];
+            float sum = 0.0f;
+            for (size_t g = 0; g < n_groups; g++) {
+                int dot = 0;
+                for (size_t i = 0; i < MX_BLOCK; i++)
+                    dot += codes[g * MX_BLOCK + i] * groups[g].codes[i / 8 * 8 + place[i % 8]];
+                sum = fmaf((float)dot, f32_from_bf16(scales[g]) * (2.0f * groups[g].scale), sum);
+            }
+            y[t][row] = sum;
+        }
+    }
+}
+
 /* To the nearest half, ties to even. Every half is a multiple of the unit of its exponent, 2^-24 at least. */
 static uint16_t half_from(double x)
 {

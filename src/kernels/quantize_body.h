@@ -1,4 +1,6 @@
 /* Rounding to narrower formats, by integer arithmetic on the bits of floats. */
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 
 void BODY(round_bf16_f32)(float *y, const float *x, size_t n)
@@ -14,15 +16,19 @@ void BODY(round_bf16_f32)(float *y, const float *x, size_t n)
     }
 }
 
-/* A block's scale byte, from its largest magnitude: its exponent less that of the largest E4M3 value, clamped. */
-INLINE uint8_t scale_byte(float peak, int rule)
+/* A block's scale byte, from its largest magnitude: its exponent less that of the format's largest value, clamped.
+ * `largest` is the mantissa of that value. */
+INLINE uint8_t scale_byte(float peak, int rule, const int exponent, const uint32_t largest)
 {
     uint32_t bits = f32_bits(peak);
-    int byte = (int)(bits >> 23) - 8;
-    if (rule == MX_CEIL && (bits & 0x7fffff) > 0x600000) /* above 1.75 * 2^e, with 448 = 1.75 * 2^8 */
+    int byte = (int)(bits >> 23) - exponent;
+    if (rule == MX_CEIL && (bits & 0x7fffff) > largest)
         byte++;
     return (uint8_t)(byte < 0 ? 0 : byte);
 }
+
+/* 448 = 1.75 * 2^8 and 6 = 1.5 * 2^2. */
+enum { E4M3_EXPONENT = 8, E4M3_MANTISSA = 0x600000, E2M1_EXPONENT = 2, E2M1_MANTISSA = 0x400000 };
 
 /* E4M3 codes of scaled values, rounded to nearest even and saturated. */
 INLINE v16i e4m3_codes(v16 x)
@@ -46,12 +52,93 @@ void BODY(quantize_mxfp8)(uint8_t *codes, uint8_t *scales, const float *x, size_
 {
     for (size_t i = 0; i < n; i += MX_BLOCK) {
         v16 low = v16_load(x + i), high = v16_load(x + i + 16);
-        uint8_t byte = scale_byte(v16_peak(v16_max(v16_abs(low), v16_abs(high))), rule);
+        uint8_t byte = scale_byte(v16_peak(v16_max(v16_abs(low), v16_abs(high))), rule, E4M3_EXPONENT, E4M3_MANTISSA);
         /* 2^(127 - byte) is a normal float: byte is 247 at most. */
         v16 inverse = v16_set(f32_from_bits((uint32_t)(254 - byte) << 23));
         v16i_store_u8(codes + i, e4m3_codes(v16_mul(low, inverse)));
         v16i_store_u8(codes + i + 16, e4m3_codes(v16_mul(high, inverse)));
         scales[i / MX_BLOCK] = byte;
+    }
+}
+
+/* The same for E2M1, of 1 + 1 bits, exponent bias 1 and multiples of a half below 1. */
+INLINE v16i e2m1_codes(v16 x)
+{
+    v16 magnitude = v16_abs(x);
+    v16i bits = v16_bits(magnitude);
+    v16i odd = v16i_and(v16i_shift_right(bits, 22), v16i_set(1));
+    v16i rounded = v16i_shift_right(v16i_add(bits, v16i_add(v16i_set(0x1fffff), odd)), 22);
+    v16i normal = v16i_min(v16i_sub(rounded, v16i_set(126 << 1)), v16i_set(7));
+    v16 anchor = v16_set(0x1p22f);
+    v16i subnormal = v16i_sub(v16_bits(v16_add(magnitude, anchor)), v16_bits(anchor));
+    v16 code = v16_where_less(magnitude, v16_set(1.0f), v16_from_bits(subnormal), v16_from_bits(normal));
+    v16i sign = v16i_and(v16i_shift_right(v16_bits(x), 28), v16i_set(8));
+    return v16i_or(v16_bits(code), sign);
+}
+
+/* Sixteen codes, one a byte, to eight bytes of two. */
+INLINE void store_nibbles(uint8_t *p, v16i codes)
+{
+    uint8_t bytes[16];
+    v16i_store_u8(bytes, codes);
+    for (int i = 0; i < 16; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, bytes + i, sizeof eight);
+        eight = (eight | eight >> 4) & 0x00ff00ff00ff00ff;
+        eight = (eight | eight >> 8) & 0x0000ffff0000ffff;
+        uint32_t four = (uint32_t)(eight | eight >> 16);
+        memcpy(p + i / 2, &four, sizeof four);
+    }
+}
+
+struct mxfp4_block {
+    v16i low, high; /* codes */
+    float loss;     /* the squared error in units of the scale */
+};
+
+INLINE struct mxfp4_block mxfp4_block(v16 low, v16 high, uint8_t byte)
+{
+    v16 inverse = v16_set(f32_from_bits((uint32_t)(254 - byte) << 23)); /* normal: byte is 253 at most */
+    low = v16_mul(low, inverse);
+    high = v16_mul(high, inverse);
+    struct mxfp4_block block = {e2m1_codes(low), e2m1_codes(high), 0.0f};
+    low = v16_sub(low, v16_e2m1(block.low));
+    high = v16_sub(high, v16_e2m1(block.high));
+    block.loss = v16_sum(v16_fma(high, high, v16_fma(low, low, v16_zero())));
+    return block;
+}
+
+void BODY(quantize_mxfp4)(uint8_t *codes, uint8_t *scales, const float *x, size_t n, int rule)
+{
+    for (size_t i = 0; i < n; i += MX_BLOCK) {
+        v16 low = v16_load(x + i), high = v16_load(x + i + 16);
+        float peak = v16_peak(v16_max(v16_abs(low), v16_abs(high)));
+        uint8_t byte = scale_byte(peak, rule == MX_CEIL ? MX_CEIL : MX_FLOOR, E2M1_EXPONENT, E2M1_MANTISSA);
+        uint8_t other_byte = scale_byte(peak, rule == MX_FLOOR ? MX_FLOOR : MX_CEIL, E2M1_EXPONENT, E2M1_MANTISSA);
+        struct mxfp4_block block = mxfp4_block(low, high, byte);
+        if (other_byte != byte) {
+            struct mxfp4_block other = mxfp4_block(low, high, other_byte);
+            bool closer = 4.0f * other.loss < block.loss;
+            block = closer ? other : block;
+            byte = closer ? other_byte : byte;
+        }
+        store_nibbles(codes + i / 2, block.low);
+        store_nibbles(codes + i / 2 + 8, block.high);
+        scales[i / MX_BLOCK] = byte;
+    }
+}
+
+void BODY(quantize_int8)(int8_t *codes, uint16_t *scales, const float *x, size_t n)
+{
+    v16 anchor = v16_set(12582912.0f); /* 1.5 * 2^23: an addition rounds to an integer in the lowest bits */
+    for (size_t i = 0; i < n; i += MX_BLOCK) {
+        v16 low = v16_load(x + i), high = v16_load(x + i + 16);
+        float peak = v16_peak(v16_max(v16_abs(low), v16_abs(high)));
+        uint16_t scale = peak < 0x1p-100f ? 0 : bf16_from_f32(peak / 127.0f);
+        v16 step = v16_set(scale ? f32_from_bf16(scale) : INFINITY); /* x / infinity is 0 */
+        v16i_store_u8((uint8_t *)codes + i, v16_bits(v16_add(v16_div(low, step), anchor)));
+        v16i_store_u8((uint8_t *)codes + i + 16, v16_bits(v16_add(v16_div(high, step), anchor)));
+        scales[i / MX_BLOCK] = scale;
     }
 }
 

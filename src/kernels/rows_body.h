@@ -13,7 +13,7 @@ struct rows {
     const char *first;
     size_t stride; /* bytes */
     const void *const *each;
-    const uint8_t *scales; /* MXFP4: those of row 0; one a block, rows side by side */
+    const uint8_t *scales; /* those of row 0; one a block, rows side by side */
     enum dtype dtype;
 };
 
@@ -59,11 +59,47 @@ INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 /* Of so many blocks the scales are turned into floats at a time. */
 enum { SCALES = 16 };
 
-/* Columns [at, at + n) of row r as float32. */
+/* What the elements of n blocks, n at most SCALES, are multiplied with: `block` is counted over all rows. */
+INLINE void block_scales(float *out, const uint8_t *scales, size_t block, size_t n, const enum dtype dtype)
+{
+    if (dtype == DTYPE_INT8)
+        v16_store(out, v16_load_bf16_first((const uint16_t *)(const void *)scales + block, n));
+    else if (dtype == DTYPE_MXFP8)
+        v16_store(out, v16_mul(e8m0_lanes(scales + block, n), v16_set(256.0f)));
+    else
+        v16_store(out, e8m0_lanes(scales + block, n));
+}
+
+/* The block at element i of a row with scales, MXFP4 in the order of its codes. The products are exact. */
+INLINE void widen_block(v16 w[2], const uint8_t *row, size_t i, float scale, const enum dtype dtype)
+{
+    if (dtype == DTYPE_MXFP4) {
+        v16_load_mxfp4(w, row + i / 2, scale);
+        return;
+    }
+    UNROLL for (size_t half = 0; half < 2; half++) {
+        size_t at = i + 16 * half;
+        v16 code = dtype == DTYPE_INT8 ? v16_load_s8((const int8_t *)row + at) : v16_load_e4m3_256th(row + at);
+        w[half] = v16_mul(code, v16_set(scale));
+    }
+}
+
+/* Columns [at, at + n) of row r as float32; of MXFP8 and INT8 up to SCALES whole blocks. */
 INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, size_t n, const enum dtype dtype)
 {
     const char *row = row_at(rows, r);
     size_t i = 0;
+    if (dtype_has_scales(dtype)) {
+        float scales[SCALES];
+        block_scales(scales, rows->scales, (r * rows->stride + at) / MX_BLOCK, n / MX_BLOCK, dtype);
+        for (; i < n; i += MX_BLOCK) {
+            v16 block[2];
+            widen_block(block, (const uint8_t *)row, at + i, scales[i / MX_BLOCK], dtype);
+            v16_store(out + i, block[0]);
+            v16_store(out + i + 16, block[1]);
+        }
+        return;
+    }
     for (; i + 16 <= n; i += 16)
         v16_store(out + i, widen(row, at + i, dtype));
     if (i < n)

@@ -249,6 +249,19 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
 }
 
+/* 2^-8 of the values of E4M3 codes that are no NaN: the half as it comes out of the fields. */
+INLINE v16 v16_load_e4m3_256th(const uint8_t *p)
+{
+    __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i_u *)p));
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff)));
+}
+
+/* Signed bytes. */
+INLINE v16 v16_load_s8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)p)));
+}
+
 /* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order
  * of the tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads
  * it. */
@@ -394,7 +407,7 @@ INLINE void v16i_store_s8_nibbles(int8_t *p, v16i x)
     _mm_storeu_si128((__m128i_u *)p, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(x), order));
 }
 
-INLINE __m512i mxfp4_four_rows(const uint8_t *const *rows, size_t at)
+INLINE __m512i four_rows(const uint8_t *const *rows, size_t at)
 {
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)(rows[0] + at)));
     x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[4] + at)), 1);
@@ -402,16 +415,23 @@ INLINE __m512i mxfp4_four_rows(const uint8_t *const *rows, size_t at)
     return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(rows[12] + at)), 3);
 }
 
+/* Lanes are rows: codes[k] holds the k-th four of sixteen bytes. */
+INLINE void turn_rows(__m512i *codes, __m512i a, __m512i b, __m512i c, __m512i d)
+{
+    __m512i ab = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    __m512i cd = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    codes[0] = _mm512_unpacklo_epi64(ab, cd);
+    codes[1] = _mm512_unpackhi_epi64(ab, cd);
+    codes[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+    codes[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+}
+
 /* One block of codes from each of 16 rows, as bytes 2 * value + 12: four a lane, lanes are rows; w[2 k] holds the low
  * nibbles of the lane's k-th four bytes, w[2 k + 1] the high ones. */
 INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
 {
-    __m512i a = mxfp4_four_rows(rows, at), b = mxfp4_four_rows(rows + 1, at);
-    __m512i c = mxfp4_four_rows(rows + 2, at), d = mxfp4_four_rows(rows + 3, at);
-    __m512i ab = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
-    __m512i cd = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
-    __m512i codes[4] = {_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd),
-                        _mm512_unpacklo_epi64(ab_high, cd_high), _mm512_unpackhi_epi64(ab_high, cd_high)};
+    __m512i codes[4];
+    turn_rows(codes, four_rows(rows, at), four_rows(rows + 1, at), four_rows(rows + 2, at), four_rows(rows + 3, at));
     __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     __m512i nibble = _mm512_set1_epi8(15);
     UNROLL for (int k = 0; k < 4; k++)
@@ -428,12 +448,40 @@ INLINE __m512i v64_broadcast(const int8_t *p)
     return _mm512_set1_epi32(four);
 }
 
+INLINE __m512i four_rows_as_nibbles(const uint8_t *const *rows, size_t at)
+{
+    __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    return _mm512_shuffle_epi8(four_rows(rows, at), _mm512_broadcast_i32x4(order));
+}
+
+/* One block of INT8 codes from each of 16 rows: four a lane, lanes are rows, columns in the order of narrowed rows. The
+ * bytes are as int8_dot32 wants them: with VNNI the code + 128, without sign. */
+INLINE void int8_turn(v16i *w, const uint8_t *const *rows, size_t at)
+{
+    UNROLL for (int k = 0; k < 8; k += 4)
+    {
+        size_t i = at + 4 * (size_t)k;
+        turn_rows(w + k, four_rows_as_nibbles(rows, i), four_rows_as_nibbles(rows + 1, i),
+                  four_rows_as_nibbles(rows + 2, i), four_rows_as_nibbles(rows + 3, i));
+    }
+#if defined(__AVX512VNNI__)
+    UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], _mm512_set1_epi8((char)0x80));
+#endif
+}
+
 /* sum[j] + the products of 32 bytes of x with lane j of w. */
 #if defined(__AVX512VNNI__)
 INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
 {
     UNROLL for (int k = 0; k < 8; k++) sum = _mm512_dpbusd_epi32(sum, w[k], v64_broadcast(x + 4 * k));
     return sum;
+}
+
+/* The products of 32 bytes of x with lane j of what int8_turn made; `offset` is -12 * the sum of x. What 128 adds to
+ * each weight is taken off at the start. */
+INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
+{
+    return v16i_dot32(_mm512_set1_epi32(offset / 12 * 128), w, x);
 }
 #else
 /* Bytes of w are 24 at most and those of x 127, so that eight products fit in 16 bits. */
@@ -449,6 +497,36 @@ INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
     }
     return sum;
 }
+
+/* The signs of x go over to w, since one factor must be without: 2 * 127 * 127 fits in 16 bits. */
+INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
+{
+    __m512i sum = _mm512_setzero_si512(), one = _mm512_set1_epi16(1);
+    (void)offset;
+    UNROLL for (int k = 0; k < 8; k++)
+    {
+        __m512i input = v64_broadcast(x + 4 * k);
+        __m512i weights = _mm512_mask_sub_epi8(w[k], _mm512_movepi8_mask(input), _mm512_setzero_si512(), w[k]);
+        __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(input), weights);
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, one));
+    }
+    return sum;
+}
 #endif
+
+/* For a single token: lane r, the products of 32 narrowed values with the block at `at` of row r. */
+INLINE v16i mxfp4_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    v16i w[8];
+    mxfp4_turn(w, rows, at);
+    return v16i_dot32(v16i_set(offset), w, x);
+}
+
+INLINE v16i int8_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
+{
+    v16i w[8];
+    int8_turn(w, rows, at);
+    return int8_dot32(w, x, offset);
+}
 
 #endif

@@ -288,6 +288,20 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
     return v16_mul(v16_f16(v8_e4m3(vld1_u8(p)), v8_e4m3(vld1_u8(p + 8))), v16_set(256.0f));
 }
 
+INLINE v16 v16_load_e4m3_256th(const uint8_t *p)
+{
+    uint16x8_t low = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p))));
+    uint16x8_t high = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p + 8)))), fields = vdupq_n_u16(0xbfff);
+    return v16_f16(vandq_u16(vshlq_n_u16(low, 7), fields), vandq_u16(vshlq_n_u16(high, 7), fields));
+}
+
+INLINE v16 v16_load_s8(const int8_t *p)
+{
+    int16x8_t low = vmovl_s8(vld1_s8(p)), high = vmovl_s8(vld1_s8(p + 8));
+    return (v16){vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+                 vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))};
+}
+
 /* The lookup gives the high bytes of halves, whose low bytes are zero for every E2M1 value. */
 INLINE v16 mxfp4_half(const uint8_t *p, float scale)
 {
@@ -315,6 +329,12 @@ INLINE v16 v16_to_mxfp4_order(v16 x)
 INLINE v16 v16_from_mxfp4_order(v16 x)
 {
     return x;
+}
+
+INLINE v16 v16_from_integers(v16i x)
+{
+    return (v16){vcvtq_f32_s32(vreinterpretq_s32_u32(x.a)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.b)),
+                 vcvtq_f32_s32(vreinterpretq_s32_u32(x.c)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.d))};
 }
 
 /* The values of the codes in the low four bits of each lane: the upper two bytes of a float, looked up one by one. */

@@ -18,7 +18,7 @@ static double elements(const struct matrix *m)
 
 static double bytes_of(const struct matrix *m)
 {
-    return (double)m->rows * ((double)matrix_row_bytes(m) + (m->scales ? m->columns / MX_BLOCK : 0));
+    return (double)matrix_bytes(m);
 }
 
 static void add(struct count *c, double bytes, enum unit unit, double flops)

@@ -53,6 +53,24 @@ static json_t *misshapen_json(const struct report *report)
     return list;
 }
 
+static json_t *weights_json(const struct report *report)
+{
+    static const char *const states[] = {[WEIGHT_CACHE_NOWHERE] = "no folder",
+                                         [WEIGHT_CACHE_MISSING] = "missing",
+                                         [WEIGHT_CACHE_UNUSABLE] = "unusable",
+                                         [WEIGHT_CACHE_WHOLE] = "whole"};
+    struct conversion_totals dense = conversion_totals(&report->conversion, false);
+    struct conversion_totals experts = conversion_totals(&report->conversion, true);
+    json_t *cache = report->conversion.n_records ? json_pack("{s:s, s:s, s:s}", "file", report->cache_path, "state",
+                                                             states[report->cache_state], "fault", report->cache_fault)
+                                                 : json_null();
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "dense", model_weight_type_name(report->types.dense),
+                     "experts", model_weight_type_name(report->types.experts), "dense_stored_bytes",
+                     (json_int_t)dense.source_bytes, "dense_converted_bytes", (json_int_t)dense.bytes,
+                     "experts_stored_bytes", (json_int_t)experts.source_bytes, "experts_converted_bytes",
+                     (json_int_t)experts.bytes, "cache", cache);
+}
+
 static json_t *plan_json(const struct budget *budget)
 {
     const struct {
@@ -87,6 +105,7 @@ enum status check_print_json(FILE *out, const struct report *report, const struc
         {"tensors", number(report->n_tensors)},
         {"parameters_total", number(report->parameters_total)},
         {"parameters_active", number(report->parameters_active)},
+        {"weights", weights_json(report)},
         {"resident_bytes", number(report->resident_bytes)},
         {"expert_bytes", number(report->expert_bytes)},
         {"active_bytes_per_token", number(report->active_bytes_per_token)},

@@ -120,6 +120,34 @@ static void print_faults(FILE *out, const struct report *report)
     }
 }
 
+static void conversion_line(FILE *out, const struct report *report, bool experts)
+{
+    char from[SIZE_BYTES], to[SIZE_BYTES];
+    enum dtype type = experts ? report->types.experts : report->types.dense;
+    struct conversion_totals totals = conversion_totals(&report->conversion, experts);
+    if (type == DTYPE_AS_STORED)
+        return;
+    const char *label = experts ? "--experts" : "--dense";
+    if (totals.bytes)
+        line(out, label, "%s: %s become %s", dtype_name(type), size_text(from, totals.source_bytes),
+             size_text(to, totals.bytes));
+    else
+        line(out, label, "%s: nothing to convert, all of them have scales already", dtype_name(type));
+}
+
+static void print_conversion(FILE *out, const struct report *report)
+{
+    static const char *const states[] = {[WEIGHT_CACHE_NOWHERE] = "no folder for one",
+                                         [WEIGHT_CACHE_MISSING] = "is made at the first start",
+                                         [WEIGHT_CACHE_UNUSABLE] = "is made anew at the next start: ",
+                                         [WEIGHT_CACHE_WHOLE] = "whole, all checksums are right"};
+    conversion_line(out, report, false);
+    conversion_line(out, report, true);
+    if (report->conversion.n_records)
+        line(out, "weight cache", "%s%s%s%s", report->cache_path, *report->cache_path ? ": " : "",
+             states[report->cache_state], report->cache_fault);
+}
+
 static void print_plan(FILE *out, const struct report *report, const struct rates *rates)
 {
     const struct budget *b = &report->budget;
@@ -160,6 +188,7 @@ void check_print_text(FILE *out, const char *directory, const struct report *rep
     print_operators(out, report);
     print_faults(out, report);
     fprintf(out, "Weights and state\n");
+    print_conversion(out, report);
     size_line(out, "resident weights", report->resident_bytes, "everything but the routed experts");
     size_line(out, "routed experts", report->expert_bytes, "");
     size_line(out, "read per token", report->active_bytes_per_token, "active weights");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lab/commands.h"
+#include "lab/progress.h"
 
 const char model_flags_help[] =
     "Model:\n"
@@ -15,6 +16,9 @@ const char model_flags_help[] =
     "      --act exact|int8|f16  arithmetic of activations and weights: float32 (default); MXFP4 weights in INT8; or\n"
     "                        that and BF16 weights in FP16\n"
     "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
+    "      --dense mxfp8|int8|mxfp4  attention and FFN projections are converted at load (default: as stored)\n"
+    "      --experts mxfp4|int8  so are routed experts\n"
+    "      --no-cache        converted weights are not kept in a file for the next start\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --threads N       threads (default: one a core)\n"
@@ -27,6 +31,7 @@ struct model_flags model_flags_default(void)
 {
     struct model_flags flags = {lab_default_model(), model_options_default()};
     flags.options.cpu = getenv("DAY0_CPU");
+    flags.options.watch = progress_watch();
     return flags;
 }
 
@@ -76,8 +81,11 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
 {
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const execs[] = {"graph", "eager"}, *const switches[] = {"off", "on"};
-    static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
+                             *const execs[] = {"graph", "eager"}, *const switches[] = {"off", "on"},
+                             *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
+    static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
+                            dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
+                            expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};
     struct model_options *o = &flags->options;
     int chosen = 0;
     *known = true;
@@ -100,6 +108,17 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     case FLAG_LI_SCALE:
         TRY(choose("li-scale", value, rules, 2, &chosen, err));
         o->index_rule = chosen ? MX_CEIL : MX_FLOOR;
+        return STATUS_OK;
+    case FLAG_DENSE:
+        TRY(choose("dense", value, denses, 3, &chosen, err));
+        o->weights.dense = dense_types[chosen];
+        return STATUS_OK;
+    case FLAG_EXPERTS:
+        TRY(choose("experts", value, experts, 2, &chosen, err));
+        o->weights.experts = expert_types[chosen];
+        return STATUS_OK;
+    case FLAG_NO_CACHE:
+        o->no_cache = true;
         return STATUS_OK;
     case FLAG_THREADS:
         return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);

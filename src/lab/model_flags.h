@@ -17,6 +17,9 @@ enum {
     FLAG_KV,
     FLAG_LI,
     FLAG_LI_SCALE,
+    FLAG_DENSE,
+    FLAG_EXPERTS,
+    FLAG_NO_CACHE,
     FLAG_THREADS,
     FLAG_CPU,
     FLAG_EXEC,
@@ -31,7 +34,8 @@ enum {
         {"kv", required_argument, NULL, FLAG_KV}, {"li", required_argument, NULL, FLAG_LI},                            \
         {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"threads", required_argument, NULL, FLAG_THREADS},      \
         {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
-        {"streams", required_argument, NULL, FLAG_STREAMS},                                                            \
+        {"dense", required_argument, NULL, FLAG_DENSE}, {"experts", required_argument, NULL, FLAG_EXPERTS},            \
+        {"no-cache", no_argument, NULL, FLAG_NO_CACHE}, {"streams", required_argument, NULL, FLAG_STREAMS},            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

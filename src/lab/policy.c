@@ -10,8 +10,9 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT}, {"cpu", FLAG_CPU},           {"exec", FLAG_EXEC},       {"kv", FLAG_KV},
-            {"li", FLAG_LI},   {"li-scale", FLAG_LI_SCALE}, {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
+} keys[] = {{"act", FLAG_ACT},         {"cpu", FLAG_CPU},         {"dense", FLAG_DENSE},       {"exec", FLAG_EXEC},
+            {"kv", FLAG_KV},           {"experts", FLAG_EXPERTS}, {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},
+            {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 /* Takes "key=value", which it cuts in two. */
@@ -25,7 +26,8 @@ static enum status take(struct model_flags *flags, char *pair, unsigned *seen, s
         k++;
     if (!value || k == N_KEYS)
         return error_set(err, STATUS_ARGUMENT,
-                         "'%s' is not KEY=VALUE with a key of act, cpu, exec, kv, li, li-scale, streams, threads",
+                         "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, "
+                         "streams, threads",
                          pair);
     if (*seen & 1u << k)
         return error_set(err, STATUS_ARGUMENT, "%s is named twice", pair);
@@ -64,10 +66,19 @@ enum status policy_parse(struct policy *policy, const char *text, const struct m
 
 void policy_of(struct policy *policy, const struct model_options *options)
 {
+    int used = 0;
+    char *name = policy->name;
     policy->options = *options;
-    snprintf(policy->name, sizeof policy->name, "%s%s%skv=%s,li=%s%s",
-             options->act == ACT_EXACT ? "" : "act=", options->act == ACT_EXACT ? "" : act_name(options->act),
-             options->act == ACT_EXACT ? "" : ",", dtype_name(options->latent_dtype), dtype_name(options->index_dtype),
+    if (options->act != ACT_EXACT)
+        used += snprintf(name + used, sizeof policy->name, "act=%s,", act_name(options->act));
+    if (options->weights.dense != DTYPE_AS_STORED)
+        used +=
+            snprintf(name + used, sizeof policy->name - (size_t)used, "dense=%s,", dtype_name(options->weights.dense));
+    if (options->weights.experts != DTYPE_AS_STORED)
+        used += snprintf(name + used, sizeof policy->name - (size_t)used, "experts=%s,",
+                         dtype_name(options->weights.experts));
+    snprintf(name + used, sizeof policy->name - (size_t)used, "kv=%s,li=%s%s", dtype_name(options->latent_dtype),
+             dtype_name(options->index_dtype),
              options->index_dtype != DTYPE_MXFP8 ? ""
              : options->index_rule == MX_FLOOR   ? ",li-scale=floor"
                                                  : ",li-scale=ceil");

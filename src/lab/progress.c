@@ -25,9 +25,11 @@ void progress_set(struct progress *progress, uint64_t done)
     progress->shown = now;
     progress->visible = true;
     int filled = (int)(BAR_WIDTH * done / progress->total);
-    fprintf(stderr, "\r%s [%.*s%*s] %3d%% %.0f/s, %.0f s left ", progress->what, filled,
+    double rate = (double)done / elapsed;
+    fprintf(stderr, "\r%s [%.*s%*s] %3d%% %.0f%s/s, %.0f s left ", progress->what, filled,
             "##############################", BAR_WIDTH - filled, "", (int)(100 * done / progress->total),
-            (double)done / elapsed, elapsed * (double)(progress->total - done) / (double)done);
+            rate < 1e6 ? rate : rate / 1e6, rate < 1e6 ? "" : " M",
+            elapsed * (double)(progress->total - done) / (double)done);
     fflush(stderr);
 }
 
@@ -35,6 +37,32 @@ void progress_end(struct progress *progress)
 {
     if (progress->visible)
         fprintf(stderr, "\r%*s\r", 79, "");
+}
+
+static int show(void *context, const char *what, uint64_t done, uint64_t total)
+{
+    struct progress *progress = context;
+    if (!progress->what || strcmp(progress->what, what) != 0)
+        *progress = progress_begin(what, total);
+    progress_set(progress, done);
+    if (done < total)
+        return 0;
+    progress_end(progress);
+    progress->what = NULL;
+    return 0;
+}
+
+static void say(void *context, const char *sentence)
+{
+    struct progress *progress = context;
+    progress_end(progress);
+    fprintf(stderr, "day0: %s\n", sentence);
+}
+
+struct watch progress_watch(void)
+{
+    static struct progress progress;
+    return (struct watch){show, say, &progress};
 }
 
 enum status output_open(FILE **out, char *temporary, const char *path, struct error *err)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/watch.h"
 
 struct progress {
     const char *what;
@@ -18,6 +19,9 @@ struct progress {
 struct progress progress_begin(const char *what, uint64_t total);
 void progress_set(struct progress *progress, uint64_t done);
 void progress_end(struct progress *progress);
+
+/* Bars and notices for what opening a model does, one piece of work after the other; for one thread. */
+struct watch progress_watch(void);
 
 /* An output file under a temporary name (PATH_BYTES_MAX bytes), which output_close renames to `path` if `status` is ok
  * and removes otherwise: never half a file. What is no regular file (a pipe, a device) is written in place. */

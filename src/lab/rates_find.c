@@ -2,24 +2,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
+#include "base/cache_folder.h"
 #include "base/file.h"
 #include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "exec/probe.h"
-
-/* The folder for what is kept between runs; false if there is none. */
-static bool cache_folder(char out[PATH_BYTES_MAX])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && cache[0] == '/')
-        return snprintf(out, PATH_BYTES_MAX, "%s/day0", cache) < PATH_BYTES_MAX;
-    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX)
-        return false;
-    mkdir(out, 0777);
-    return snprintf(out, PATH_BYTES_MAX, "%s/.cache/day0", home) < PATH_BYTES_MAX;
-}
 
 /* *out is left alone if the variable is not set. */
 static enum status from_environment(const char *name, double *out, bool *given, struct error *err)

@@ -14,6 +14,7 @@ void bind_prefix(struct binder *binder, const char *format, ...)
     int bytes = vsnprintf(binder->prefix, sizeof binder->prefix, format, args);
     va_end(args);
     CHECK(bytes >= 0 && (size_t)bytes < sizeof binder->prefix);
+    binder->n_prefixes++;
 }
 
 static void join(char out[BIND_NAME_BYTES], const struct binder *binder, const char *name, const char *suffix)
@@ -47,14 +48,16 @@ const struct tensor *bind_find(const struct binder *binder, const char *name)
 static enum status see(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
                        uint32_t columns, struct error *err)
 {
-    return binder->see(binder->see_context, &(struct wanted){binder->prefix, name, kind, rows, columns}, err);
+    return binder->see(binder->see_context, &(struct wanted){binder->prefix, name, kind, WEIGHTS_FIXED, rows, columns},
+                       err);
 }
 
-static enum status see_matrix(const struct binder *binder, const char *name, enum wanted_kind kind, uint32_t rows,
-                              uint32_t columns, struct matrix *out, struct error *err)
+static enum status see_matrix(const struct binder *binder, const char *name, enum wanted_kind kind,
+                              enum weight_class weights, uint32_t rows, uint32_t columns, struct matrix *out,
+                              struct error *err)
 {
     *out = (struct matrix){.rows = rows, .columns = columns, .dtype = DTYPE_BF16};
-    return see(binder, name, kind, rows, columns, err);
+    return binder->see(binder->see_context, &(struct wanted){binder->prefix, name, kind, weights, rows, columns}, err);
 }
 
 /* The memory is taken, so that it counts, and not touched. */
@@ -258,7 +261,7 @@ enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t 
                               struct matrix *out, struct error *err)
 {
     if (binder->see)
-        return see_matrix(binder, name, WANTED_PLAIN_MATRIX, rows, columns, out, err);
+        return see_matrix(binder, name, WANTED_PLAIN_MATRIX, WEIGHTS_FIXED, rows, columns, out, err);
     char expected[BIND_SHAPE_BYTES];
     enum dtype dtype;
     snprintf(expected, sizeof expected, "F32, BF16 or F16 [%u, %u]", rows, columns);
@@ -309,8 +312,12 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
 enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns, struct matrix *out,
                         struct error *err)
 {
-    if (binder->see)
-        return see_matrix(binder, name, WANTED_MATRIX, rows, columns, out, err);
+    return bind_weights(binder, WEIGHTS_FIXED, name, rows, columns, out, err);
+}
+
+static enum status bind_as_stored(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
+                                  struct matrix *out, struct error *err)
+{
     const struct tensor *packed = find_suffixed(binder, name, ".weight_packed");
     if (!packed)
         return bind_plain_matrix(binder, name, rows, columns, out, err);
@@ -319,4 +326,20 @@ enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, 
         return error_set(err, STATUS_FORMAT, "%s: tensor %s: expected this or %s, found both", packed->file,
                          packed->name, plain->name);
     return bind_packed(binder, name, packed, rows, columns, out, err);
+}
+
+enum status bind_weights(struct binder *binder, enum weight_class weights, const char *name, uint32_t rows,
+                         uint32_t columns, struct matrix *out, struct error *err)
+{
+    if (binder->see)
+        return see_matrix(binder, name, WANTED_MATRIX, weights, rows, columns, out, err);
+    TRY(bind_as_stored(binder, name, rows, columns, out, err));
+    enum dtype type = weights == WEIGHTS_DENSE     ? binder->types.dense
+                      : weights == WEIGHTS_EXPERTS ? binder->types.experts
+                                                   : DTYPE_AS_STORED;
+    if (!binder->conversion || type == DTYPE_AS_STORED || dtype_has_scales(out->dtype) || columns % MX_BLOCK != 0)
+        return STATUS_OK;
+    *out = (struct matrix){.rows = rows, .columns = columns, .dtype = type};
+    return conversion_add(binder->conversion, find_suffixed(binder, name, ".weight"), out,
+                          weights == WEIGHTS_EXPERTS ? binder->n_prefixes : 0, err);
 }

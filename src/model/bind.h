@@ -12,8 +12,22 @@
 #include "base/error.h"
 #include "tensor/matrix.h"
 #include "weights/checkpoint.h"
+#include "weights/conversion.h"
 
 enum { BIND_NAME_BYTES = 256, BIND_SHAPE_BYTES = 120 };
+
+/* Which matrices may be brought into another type at load. */
+enum weight_class {
+    WEIGHTS_FIXED,   /* as they are stored, in every policy */
+    WEIGHTS_DENSE,   /* projections of attention and of dense and shared FFNs */
+    WEIGHTS_EXPERTS, /* routed experts */
+};
+
+/* The types that they are to be in: MXFP4, MXFP8, INT8 or DTYPE_AS_STORED. Matrices that are stored in a type with
+ * scales already stay as they are, and so do those whose columns are no multiple of 32. */
+struct weight_types {
+    enum dtype dense, experts;
+};
 
 enum wanted_kind {
     WANTED_MATRIX,       /* NAME.weight, or NAME.weight_packed with NAME.weight_scale */
@@ -28,6 +42,7 @@ enum wanted_kind {
 struct wanted {
     const char *prefix, *name;
     enum wanted_kind kind;
+    enum weight_class weights;
     uint32_t rows, columns; /* a vector has one column */
 };
 
@@ -47,12 +62,16 @@ struct binder {
     struct arena *arena;          /* takes the vectors */
     uint64_t elements;            /* bound so far */
     char prefix[BIND_NAME_BYTES]; /* of every name that is asked for, "model.layers.3." */
+    uint32_t n_prefixes;          /* that were set so far: an expert has one of its own */
     /* With `see` nothing is found and no data is touched: each bind function only tells it what is wanted and
      * gives a matrix of that shape without data or an untouched vector. `indexers` [n_layers] are then the
      * sizes of the indexers. */
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;
+    /* Matrices of a class that is to be converted get type and shape, no data, and are added to the list. */
+    struct weight_types types;
+    struct conversion *conversion;
     /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears
      * of each tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */
     bool dry;
@@ -74,6 +93,10 @@ const struct tensor *bind_find(const struct binder *binder, const char *name);
  * NAME.weight_scale. Which of them is seen in the tensors, never in the config's list of exceptions. */
 NEEDS_CHECK enum status bind_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,
                                     struct matrix *out, struct error *err);
+
+/* As bind_matrix, for a matrix of that class. */
+NEEDS_CHECK enum status bind_weights(struct binder *binder, enum weight_class weights, const char *name, uint32_t rows,
+                                     uint32_t columns, struct matrix *out, struct error *err);
 
 /* As bind_matrix, but never packed. */
 NEEDS_CHECK enum status bind_plain_matrix(struct binder *binder, const char *name, uint32_t rows, uint32_t columns,

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct model_options model_options_default(void)
                                   .latent_dtype = DTYPE_BF16,
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,
+                                  .weights = {DTYPE_AS_STORED, DTYPE_AS_STORED},
                                   .context_max = 4096,
                                   .sequences_max = 1};
 }
@@ -127,6 +129,46 @@ static enum status check_act(enum act act, unsigned tiers, struct error *err)
                      act_tier(act), tiers_name(tiers), act == ACT_F16 ? " or int8" : "");
 }
 
+static enum status check_weight_types(const struct weight_types *types, struct error *err)
+{
+    const enum dtype given[] = {types->dense, types->experts};
+    for (int i = 0; i < 2; i++)
+        if (given[i] != DTYPE_AS_STORED && !dtype_has_scales(given[i]))
+            return error_set(err, STATUS_ARGUMENT, "weights are converted to mxfp4, mxfp8 or int8, not to %s",
+                             dtype_name(given[i]));
+    return STATUS_OK;
+}
+
+const char *model_weight_type_name(enum dtype dtype)
+{
+    return dtype == DTYPE_AS_STORED ? "as-stored" : dtype_name(dtype);
+}
+
+uint64_t model_weight_bytes(const struct checkpoint *checkpoint, const struct conversion *conversion)
+{
+    return checkpoint_bytes(checkpoint) - conversion->source_bytes + conversion->bytes;
+}
+
+struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
+                                                 const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
+{
+    struct weight_types types = model->options.weights;
+    if (conversion_totals(conversion, false).bytes == 0)
+        types.dense = DTYPE_AS_STORED;
+    if (conversion_totals(conversion, true).bytes == 0)
+        types.experts = DTYPE_AS_STORED;
+    snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s", model_weight_type_name(types.dense),
+             model_weight_type_name(types.experts));
+    return (struct weight_cache_request){.directory = directory,
+                                         .checkpoint = model->checkpoint,
+                                         .conversion = conversion,
+                                         .suffix = suffix,
+                                         .in_memory = model->options.no_cache,
+                                         .kernels = &model->kernels,
+                                         .team = model->team,
+                                         .watch = &model->options.watch};
+}
+
 static enum status open_parts(struct model *model, const char *directory, struct error *err)
 {
     unsigned tiers;
@@ -135,14 +177,19 @@ static enum status open_parts(struct model *model, const char *directory, struct
     kernels_select(&model->kernels, tiers);
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
-    TRY(params_init(&model->params, &model->config, model->checkpoint, err));
+    TRY(check_weight_types(&model->options.weights, err));
+    TRY(params_init(&model->params, &model->config, model->checkpoint, model->options.weights, err));
     TRY(model_prepare(model, err));
     uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
     if (pages >= PAGE_NONE)
         return error_set(err, STATUS_ARGUMENT, "%u sequences of %u tokens are more than the cache can count",
                          model->options.sequences_max, model->options.context_max);
-    TRY(budget_compute(&model->budget, model, checkpoint_bytes(model->checkpoint), model->options.budget_bytes, err));
+    TRY(budget_compute(&model->budget, model, model_weight_bytes(model->checkpoint, &model->params.conversion),
+                       model->options.budget_bytes, err));
     TRY(budget_check(&model->budget, err));
+    char suffix[WEIGHT_SUFFIX_BYTES];
+    struct weight_cache_request request = model_weight_request(model, directory, &model->params.conversion, suffix);
+    TRY(weight_cache_open(&model->weight_cache, &request, err));
     TRY(make_plans(model, err));
     TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages, err));
     TRY(make_runner(model, err));
@@ -180,6 +227,7 @@ void model_close(struct model *model)
     pages_fini(&model->pages);
     team_close(model->team);
     params_fini(&model->params);
+    weight_cache_close(&model->weight_cache);
     checkpoint_close(model->checkpoint);
     free(model->mla_slots);
     free(model->arrays);

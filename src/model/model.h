@@ -11,6 +11,7 @@
 #include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
+#include "weights/weight_cache.h"
 
 enum {
     MODEL_BUCKETS = 5,
@@ -24,17 +25,20 @@ struct model_options {
     const char *cpu;    /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
-    bool streams;            /* --streams: in a graph run, what is independent may overlap */
-    enum act act;            /* --act: how activations meet weights */
-    enum dtype latent_dtype; /* --kv: F32 or BF16 */
-    enum dtype index_dtype;  /* --li: F32, BF16 or MXFP8 */
-    enum mx_rule index_rule; /* --li-scale */
-    uint32_t context_max;    /* tokens of one sequence */
-    uint32_t sequences_max;  /* the cache holds this many full sequences */
-    bool reports_selected;   /* model_outputs.selected may be asked for: takes room for it */
-    bool rewinds;            /* sequences keep what model_rewind needs */
-    uint64_t budget_bytes;   /* the memory plan must fit in it; 0: what the machine and its limits leave */
-    uint32_t kept_max;       /* further sequences that share the pages (kept states), counted in the plan */
+    bool streams;                /* --streams: in a graph run, what is independent may overlap */
+    enum act act;                /* --act: how activations meet weights */
+    enum dtype latent_dtype;     /* --kv: F32 or BF16 */
+    enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
+    enum mx_rule index_rule;     /* --li-scale */
+    struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
+    bool no_cache;               /* --no-cache: weights are converted into memory, no file is used */
+    struct watch watch;          /* of what opening does */
+    uint32_t context_max;        /* tokens of one sequence */
+    uint32_t sequences_max;      /* the cache holds this many full sequences */
+    bool reports_selected;       /* model_outputs.selected may be asked for: takes room for it */
+    bool rewinds;                /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;       /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;           /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the
      * last layer has none) or the running sum after layer id (TAP_SUM). */
@@ -51,6 +55,7 @@ struct model {
     struct model_options options;
     struct checkpoint *checkpoint;
     struct params params;
+    struct weight_cache weight_cache;
     struct budget budget;
     struct state_layout layout;
     struct mla_slot *mla_slots;
@@ -75,6 +80,18 @@ void model_close(struct model *model);
  * the options and makes the team, the cache layout and topk. For plans of memory; `model` is zero else, and closed as
  * usual. */
 NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
+
+/* The request for the converted weights of a model that has its parameters, its team and its kernels. `suffix` gets a
+ * name of the types that there is something to convert to. */
+enum { WEIGHT_SUFFIX_BYTES = 32 };
+struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
+                                                 const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
+
+/* "int8", "as-stored" */
+const char *model_weight_type_name(enum dtype dtype);
+
+/* Bytes of all weights, the converted ones in their new type. */
+uint64_t model_weight_bytes(const struct checkpoint *checkpoint, const struct conversion *conversion);
 
 /* Pages of the cache for so many full sequences; 0 without full-attention layers. */
 uint64_t model_pages(const struct model *model, uint32_t context, uint32_t sequences);

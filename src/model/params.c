@@ -80,11 +80,12 @@ static enum status check_indexers(const struct params *params, const struct conf
 }
 
 enum status params_init(struct params *params, const struct config *config, const struct checkpoint *checkpoint,
-                        struct error *err)
+                        struct weight_types types, struct error *err)
 {
     *params = (struct params){0};
     TRY(arena_init(&params->arena, arena_bound(config), "norms, biases and the list of experts", err));
-    struct binder binder = {.checkpoint = checkpoint, .arena = &params->arena};
+    struct binder binder = {
+        .checkpoint = checkpoint, .arena = &params->arena, .types = types, .conversion = &params->conversion};
     enum status status = bind_all(params, config, &binder, err);
     if (status == STATUS_OK)
         status = check_indexers(params, config, err);
@@ -109,5 +110,6 @@ enum status params_walk(struct params *params, const struct config *config, cons
 void params_fini(struct params *params)
 {
     arena_fini(&params->arena);
+    conversion_fini(&params->conversion);
     *params = (struct params){0};
 }

@@ -1,7 +1,7 @@
 /* The model's parameters: the tensors of a checkpoint bound to their places, shapes checked against the
  * config.
  *
- * Matrices are views into the checkpoint's mapping, never copied. Vectors (norm weights, biases,
+ * Matrices are views into the checkpoint's mapping, or of converted weights (weights/conversion.h). Vectors (norm weights, biases,
  * convolutions) are small and are widened to float32 into an arena of their own; so is the product of each
  * depth query with its norm weight. */
 #ifndef DAY0_MODEL_PARAMS_H
@@ -78,16 +78,17 @@ struct params {
      * of layer 0, attention slot of layer 1, ..., and last the output mix. rows 0 without Attention
      * Residuals. */
     struct matrix depth_queries;
-    struct layer_params *layers; /* [n_layers] */
-    uint64_t parameters_total;   /* elements bound, MXFP4 codes counted one each */
+    struct layer_params *layers;  /* [n_layers] */
+    struct conversion conversion; /* the matrices that are to be converted, which have no data before they are */
+    uint64_t parameters_total;    /* elements bound, MXFP4 codes counted one each */
     struct arena arena;
 };
 
 /* Binds every tensor. Borrows `checkpoint` until params_fini; owns its arena. Fails on the first tensor that
  * is missing, of the wrong shape or type, or holds an E8M0 byte of 255 in its scales: file, tensor, expected,
- * found. */
+ * found. `params` stays where it is: the conversion points into it. */
 NEEDS_CHECK enum status params_init(struct params *params, const struct config *config,
-                                    const struct checkpoint *checkpoint, struct error *err);
+                                    const struct checkpoint *checkpoint, struct weight_types types, struct error *err);
 void params_fini(struct params *params);
 
 /* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint.

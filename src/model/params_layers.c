@@ -4,9 +4,9 @@ static enum status bind_kda(struct kda_params *kda, const struct config *config,
                             struct error *err)
 {
     uint32_t hidden = config->hidden_size, dim = config->kda_head_dim, inner = config->kda_heads * dim;
-    TRY(bind_matrix(binder, "q_proj", inner, hidden, &kda->q_proj, err));
-    TRY(bind_matrix(binder, "k_proj", inner, hidden, &kda->k_proj, err));
-    TRY(bind_matrix(binder, "v_proj", inner, hidden, &kda->v_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "q_proj", inner, hidden, &kda->q_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "k_proj", inner, hidden, &kda->k_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "v_proj", inner, hidden, &kda->v_proj, err));
     TRY(bind_convolution(binder, "q_conv1d.weight", inner, config->conv_taps, &kda->conv_q, err));
     TRY(bind_convolution(binder, "k_conv1d.weight", inner, config->conv_taps, &kda->conv_k, err));
     TRY(bind_convolution(binder, "v_conv1d.weight", inner, config->conv_taps, &kda->conv_v, err));
@@ -14,15 +14,15 @@ static enum status bind_kda(struct kda_params *kda, const struct config *config,
     TRY(bind_matrix(binder, "f_b_proj", inner, dim, &kda->f_b_proj, err));
     TRY(bind_matrix(binder, "b_proj", config->kda_heads, hidden, &kda->b_proj, err));
     if (config->full_rank_gate) {
-        TRY(bind_matrix(binder, "g_proj", inner, hidden, &kda->g_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "g_proj", inner, hidden, &kda->g_proj, err));
     } else {
-        TRY(bind_matrix(binder, "g_a_proj", dim, hidden, &kda->g_a_proj, err));
-        TRY(bind_matrix(binder, "g_b_proj", inner, dim, &kda->g_b_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "g_a_proj", dim, hidden, &kda->g_a_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "g_b_proj", inner, dim, &kda->g_b_proj, err));
     }
     TRY(bind_rates(binder, "A_log", config->kda_heads, &kda->rate, err));
     TRY(bind_vector(binder, "dt_bias", inner, &kda->dt_bias, err));
     TRY(bind_vector(binder, "o_norm.weight", dim, &kda->o_norm, err));
-    return bind_matrix(binder, "o_proj", hidden, inner, &kda->o_proj, err);
+    return bind_weights(binder, WEIGHTS_DENSE, "o_proj", hidden, inner, &kda->o_proj, err);
 }
 
 /* A size of the indexer is the number of rows of one of its tensors; `said` is the config's word on it, 0 if
@@ -108,28 +108,29 @@ static enum status bind_mla(struct mla_params *mla, const struct config *config,
     uint32_t hidden = config->hidden_size, heads = config->n_heads, rank = config->kv_lora_rank;
     uint32_t query = heads * (config->qk_nope_head_dim + config->qk_rope_head_dim), value = heads * config->v_head_dim;
     if (config->q_lora_rank) {
-        TRY(bind_matrix(binder, "q_a_proj", config->q_lora_rank, hidden, &mla->q_a_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "q_a_proj", config->q_lora_rank, hidden, &mla->q_a_proj, err));
         TRY(bind_vector(binder, "q_a_layernorm.weight", config->q_lora_rank, &mla->q_a_norm, err));
-        TRY(bind_matrix(binder, "q_b_proj", query, config->q_lora_rank, &mla->q_b_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "q_b_proj", query, config->q_lora_rank, &mla->q_b_proj, err));
     } else {
-        TRY(bind_matrix(binder, "q_proj", query, hidden, &mla->q_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "q_proj", query, hidden, &mla->q_proj, err));
     }
-    TRY(bind_matrix(binder, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden, &mla->kv_a_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "kv_a_proj_with_mqa", rank + config->qk_rope_head_dim, hidden,
+                     &mla->kv_a_proj, err));
     TRY(bind_vector(binder, "kv_a_layernorm.weight", rank, &mla->kv_a_norm, err));
     TRY(bind_matrix(binder, "kv_b_proj", heads * (config->qk_nope_head_dim + config->v_head_dim), rank, &mla->kv_b_proj,
                     err));
     if (config->mla_output_gate)
-        TRY(bind_matrix(binder, "g_proj", value, hidden, &mla->g_proj, err));
-    TRY(bind_matrix(binder, "o_proj", hidden, value, &mla->o_proj, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "g_proj", value, hidden, &mla->g_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "o_proj", hidden, value, &mla->o_proj, err));
     return bind_indexer(&mla->indexer, config, index, binder, err);
 }
 
 static enum status bind_ffn(struct ffn_params *ffn, uint32_t hidden, uint32_t inner, struct binder *binder,
                             struct error *err)
 {
-    TRY(bind_matrix(binder, "gate_proj", inner, hidden, &ffn->gate_proj, err));
-    TRY(bind_matrix(binder, "up_proj", inner, hidden, &ffn->up_proj, err));
-    return bind_matrix(binder, "down_proj", hidden, inner, &ffn->down_proj, err);
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "gate_proj", inner, hidden, &ffn->gate_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_DENSE, "up_proj", inner, hidden, &ffn->up_proj, err));
+    return bind_weights(binder, WEIGHTS_DENSE, "down_proj", hidden, inner, &ffn->down_proj, err);
 }
 
 static enum status bind_moe(struct moe_params *moe, struct expert *experts, const struct config *config, uint32_t index,
@@ -140,17 +141,17 @@ static enum status bind_moe(struct moe_params *moe, struct expert *experts, cons
     TRY(bind_plain_matrix(binder, "gate", config->n_experts, hidden, &moe->gate, err));
     TRY(bind_vector(binder, "gate.e_score_correction_bias", config->n_experts, &moe->bias, err));
     if (config->latent_size) {
-        TRY(bind_matrix(binder, "routed_expert_down_proj", width, hidden, &moe->latent_down, err));
-        TRY(bind_matrix(binder, "routed_expert_up_proj", hidden, width, &moe->latent_up, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "routed_expert_down_proj", width, hidden, &moe->latent_down, err));
+        TRY(bind_weights(binder, WEIGHTS_DENSE, "routed_expert_up_proj", hidden, width, &moe->latent_up, err));
     }
     if (config->latent_norm)
         TRY(bind_vector(binder, "routed_expert_norm.weight", width, &moe->latent_norm, err));
     moe->experts = experts;
     for (uint32_t e = 0; e < config->n_experts; e++) {
         bind_prefix(binder, "model.layers.%u.block_sparse_moe.experts.%u.", index, e);
-        TRY(bind_matrix(binder, "w1", inner, width, &experts[e].gate, err));
-        TRY(bind_matrix(binder, "w3", inner, width, &experts[e].up, err));
-        TRY(bind_matrix(binder, "w2", width, inner, &experts[e].down, err));
+        TRY(bind_weights(binder, WEIGHTS_EXPERTS, "w1", inner, width, &experts[e].gate, err));
+        TRY(bind_weights(binder, WEIGHTS_EXPERTS, "w3", inner, width, &experts[e].up, err));
+        TRY(bind_weights(binder, WEIGHTS_EXPERTS, "w2", width, inner, &experts[e].down, err));
     }
     bind_prefix(binder, "model.layers.%u.block_sparse_moe.shared_experts.", index);
     return config->n_shared_experts ? bind_ffn(&moe->shared, hidden, inner * config->n_shared_experts, binder, err)

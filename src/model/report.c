@@ -78,7 +78,7 @@ static enum status bind_dry(struct survey *survey, const struct wanted *wanted, 
     const float *values;
     switch (wanted->kind) {
     case WANTED_MATRIX:
-        TRY(bind_matrix(binder, wanted->name, wanted->rows, wanted->columns, &matrix, err));
+        TRY(bind_weights(binder, wanted->weights, wanted->name, wanted->rows, wanted->columns, &matrix, err));
         survey->has_mxfp4 = survey->has_mxfp4 || matrix.dtype == DTYPE_MXFP4;
         return STATUS_OK;
     case WANTED_PLAIN_MATRIX:
@@ -101,7 +101,7 @@ static enum status see(void *context, const struct wanted *wanted, struct error 
     struct error failure;
     uint64_t before = survey->binder.elements;
     if (strcmp(survey->binder.prefix, wanted->prefix) != 0)
-        memcpy(survey->binder.prefix, wanted->prefix, strlen(wanted->prefix) + 1);
+        bind_prefix(&survey->binder, "%s", wanted->prefix);
     survey->expert = strstr(wanted->prefix, ".experts.") != NULL;
     survey->fault.name[0] = 0;
     if (bind_dry(survey, wanted, &failure) != STATUS_OK)
@@ -162,6 +162,10 @@ static void count_weights(struct report *report, const struct survey *survey)
     const struct config *c = &report->config;
     const struct tensor *embedding = checkpoint_find(report->checkpoint, "model.embed_tokens.weight");
     double used = c->n_experts ? (double)c->n_experts_per_token / c->n_experts : 0;
+    struct conversion_totals dense = conversion_totals(&report->conversion, false);
+    struct conversion_totals experts = conversion_totals(&report->conversion, true);
+    report->resident_bytes += dense.bytes - dense.source_bytes;
+    report->expert_bytes += experts.bytes - experts.source_bytes;
     report->parameters_total = survey->binder.elements;
     report->parameters_active =
         report->parameters_total - survey->expert_elements + (uint64_t)((double)survey->expert_elements * used);
@@ -181,7 +185,8 @@ static enum status make_plan(struct survey *survey, uint64_t budget_bytes, struc
     report->latent_bytes_per_token = (uint64_t)layout->n_mla * layout->latent_row_bytes;
     for (uint32_t m = 0; m < layout->n_mla; m++)
         report->index_bytes_per_token += layout->mla[m].index_block_bytes / INDEX_BLOCK_KEYS;
-    return budget_compute(&report->budget, model, checkpoint_bytes(report->checkpoint), budget_bytes, err);
+    return budget_compute(&report->budget, model, model_weight_bytes(report->checkpoint, &report->conversion),
+                          budget_bytes, err);
 }
 
 static void judge(struct report *report, const struct model_options *options)
@@ -193,7 +198,18 @@ static void judge(struct report *report, const struct model_options *options)
         report->runnable = false;
 }
 
-static enum status run(struct survey *survey, uint64_t budget_bytes, struct error *err)
+/* The cache file of converted weights, read in full if there is one. */
+static enum status find_cache(struct survey *survey, const char *directory, struct error *err)
+{
+    struct report *report = survey->report;
+    char suffix[WEIGHT_SUFFIX_BYTES];
+    if (report->conversion.n_records == 0)
+        return STATUS_OK;
+    struct weight_cache_request request = model_weight_request(survey->model, directory, &report->conversion, suffix);
+    return weight_cache_verify(&report->cache_state, report->cache_path, report->cache_fault, &request, err);
+}
+
+static enum status run(struct survey *survey, const char *directory, uint64_t budget_bytes, struct error *err)
 {
     struct report *report = survey->report;
     struct model *model = survey->model;
@@ -204,6 +220,8 @@ static enum status run(struct survey *survey, uint64_t budget_bytes, struct erro
                                      .dry = true,
                                      .found = found,
                                      .found_context = survey,
+                                     .types = model->options.weights,
+                                     .conversion = &report->conversion,
                                      .fault = &survey->fault};
     TRY(read_indexers(survey, &has_indexers, err));
     TRY(params_walk(&model->params, &report->config, survey->indexers, see, survey, err));
@@ -212,7 +230,8 @@ static enum status run(struct survey *survey, uint64_t budget_bytes, struct erro
         operators_list(report->operators, &report->config, (struct operator_hints){has_indexers, survey->has_mxfp4});
     count_weights(report, survey);
     judge(report, &model->options);
-    return make_plan(survey, budget_bytes, err);
+    TRY(make_plan(survey, budget_bytes, err));
+    return find_cache(survey, directory, err);
 }
 
 enum status report_open(struct report **out, const char *directory, const struct model_options *options,
@@ -225,6 +244,7 @@ enum status report_open(struct report **out, const char *directory, const struct
     *out = NULL;
     TRY(memory_take(&report, 1, sizeof *report, "a report", err));
     survey.report = report;
+    report->types = options->weights;
     enum status status = memory_take(&survey.model, 1, sizeof *survey.model, "a report", err);
     if (status == STATUS_OK)
         status = config_load(&report->config, directory, &config_options, err);
@@ -234,7 +254,7 @@ enum status report_open(struct report **out, const char *directory, const struct
         survey.model->config = report->config;
         survey.model->options = *options;
         survey.model->checkpoint = report->checkpoint;
-        status = run(&survey, budget_bytes, err);
+        status = run(&survey, directory, budget_bytes, err);
         survey.model->checkpoint = NULL; /* the report's own */
     }
     model_close(survey.model);
@@ -259,6 +279,7 @@ void report_close(struct report *report)
     }
     free(report->faults);
     free(report->unknown_tensors);
+    conversion_fini(&report->conversion);
     checkpoint_close(report->checkpoint);
     free(report);
 }

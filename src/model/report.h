@@ -1,5 +1,5 @@
 /* What a checkpoint needs and whether day0 can run it, from config.json and the headers alone: no byte of a
- * weight is read.
+ * weight is read. Only the cache file of converted weights, if there is one, is read and checked in full.
  *
  * Where binding stops at the first fault, the report goes on and lists them all. What a model consists of it
  * asks the code that binds (params_walk), so the two cannot disagree. */
@@ -24,7 +24,11 @@ struct report {
     size_t n_tensors;
     uint64_t parameters_total;
     uint64_t parameters_active; /* those of the embedding, of one token's experts and of everything else */
-    uint64_t resident_bytes;    /* all tensors but the routed experts' */
+    struct weight_types types;  /* that the options ask for */
+    struct conversion conversion;
+    enum weight_cache_state cache_state; /* of the conversion's file, if there is anything to convert */
+    char cache_path[PATH_BYTES_MAX], cache_fault[ERROR_TEXT_BYTES];
+    uint64_t resident_bytes; /* all tensors but the routed experts', converted as the options ask for */
     uint64_t expert_bytes;
     uint64_t
         active_bytes_per_token; /* weights read for one token: one row of the embedding, the chosen experts, the rest */

@@ -30,7 +30,7 @@ struct inputs inputs_of(enum act act, struct buffer buffer, uint32_t rows, uint3
 
 enum form inputs_form(const struct inputs *inputs, const struct matrix *w)
 {
-    if (w->dtype == DTYPE_MXFP4 && inputs->act != ACT_EXACT)
+    if ((w->dtype == DTYPE_MXFP4 || w->dtype == DTYPE_INT8) && inputs->act != ACT_EXACT)
         return FORM_INT8;
     return w->dtype == DTYPE_BF16 && inputs->act == ACT_F16 ? FORM_F16 : FORM_F32;
 }

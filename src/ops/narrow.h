@@ -1,7 +1,7 @@
 /* The precision policy: in which form activations meet weights, and the nodes that bring them into it.
  *
  *     exact   float32 throughout
- *     int8    MXFP4 weights meet INT8 activations with a scale per 32; all else in float32
+ *     int8    MXFP4 and INT8 weights meet INT8 activations with a scale per 32; all else in float32
  *     f16     as int8, and BF16 weights meet halves in FP16 arithmetic
  *
  * In every policy these stay exact: the router, the indexer, the absorbed projections of MLA, the output head; and

@@ -86,6 +86,17 @@ uint8_t mx_quantize_fp4(uint8_t *codes, const float *x, enum mx_rule rule)
     return scale;
 }
 
+uint16_t mx_quantize_int8(int8_t *codes, const float *x)
+{
+    float peak = 0.0f;
+    for (int i = 0; i < MX_BLOCK; i++)
+        peak = fmaxf(peak, fabsf(x[i]));
+    uint16_t scale = peak < 0x1p-100f ? 0 : bf16_from_f32(peak / 127.0f);
+    for (int i = 0; i < MX_BLOCK; i++)
+        codes[i] = (int8_t)(scale ? rintf(x[i] / f32_from_bf16(scale)) : 0.0f);
+    return scale;
+}
+
 void mx_dequantize_fp8(float *out, const uint8_t *codes, uint8_t scale)
 {
     float factor = mx_e8m0_value(scale);
@@ -98,4 +109,10 @@ void mx_dequantize_fp4(float *out, const uint8_t *codes, uint8_t scale)
     float factor = mx_e8m0_value(scale);
     for (int i = 0; i < MX_BLOCK; i++)
         out[i] = mx_e2m1_values[i & 1 ? codes[i / 2] >> 4 : codes[i / 2] & 15] * factor;
+}
+
+void mx_dequantize_int8(float *out, const int8_t *codes, uint16_t scale)
+{
+    for (int i = 0; i < MX_BLOCK; i++)
+        out[i] = (float)codes[i] * f32_from_bf16(scale);
 }

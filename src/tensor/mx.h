@@ -20,7 +20,11 @@ enum {
     E8M0_NAN = 255,
 };
 
-enum mx_rule { MX_FLOOR, MX_CEIL };
+enum mx_rule {
+    MX_FLOOR,
+    MX_CEIL,
+    MX_CLOSER, /* of both the closer one, see kernels/quantize.def; no rule of mx_quantize_* */
+};
 
 extern const float mx_e2m1_values[16];
 
@@ -36,5 +40,14 @@ uint8_t mx_quantize_fp4(uint8_t *codes, const float *x, enum mx_rule rule);
 /* Dequantizes one block into out [32]. */
 void mx_dequantize_fp8(float *out, const uint8_t *codes, uint8_t scale);
 void mx_dequantize_fp4(float *out, const uint8_t *codes, uint8_t scale);
+
+/* Not of OCP, but of the same blocks: INT8, value = code * scale with codes -127..127 and a BF16 scale. With m the
+ * largest magnitude of a block, scale = m / 127 in float32, rounded to BF16, and code = x / scale in float32, rounded
+ * to nearest even: 127.5 is never reached, as a BF16 scale is at most 2^-8 too small. A block with m < 2^-100 has
+ * scale 0 and codes 0. Eight bits of scale beside seven of code leave every value exact in float32, and codes of all
+ * blocks use their whole range, which a scale that is a power of two would not: its steps are up to twice as wide.
+ * Quantizes x [32] into codes [32]; returns the scale's bits. */
+uint16_t mx_quantize_int8(int8_t *codes, const float *x);
+void mx_dequantize_int8(float *out, const int8_t *codes, uint16_t scale);
 
 #endif

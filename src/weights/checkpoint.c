@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -23,6 +24,7 @@ struct shard {
     char file[SHARD_FILE_NAME_BYTES];
     void *start; /* NULL: not mapped */
     size_t bytes;
+    struct timespec changed;
 };
 
 struct checkpoint {
@@ -94,6 +96,7 @@ static enum status map_shard(struct shard *shard, const char *directory, struct 
         } else {
             shard->start = start;
             shard->bytes = (size_t)info.st_size;
+            shard->changed = info.st_mtim;
         }
     }
     close(descriptor);
@@ -299,15 +302,18 @@ void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[
     identity[1] = hash.high64;
 }
 
-void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes)
+void checkpoint_files_identity(const struct checkpoint *checkpoint, uint64_t identity[2])
 {
-    enum { TOUCH_BYTES = 4096 };
-    uint64_t start = 0, end = first + bytes;
-    for (uint32_t i = 0; i < checkpoint->n_shards && start < end; i++) {
+    XXH128_hash_t hash = {0, 0};
+    for (uint32_t i = 0; i < checkpoint->n_shards; i++) {
         const struct shard *shard = &checkpoint->shards[i];
-        uint64_t from = first > start ? first - start : 0, to = end - start < shard->bytes ? end - start : shard->bytes;
-        for (uint64_t at = from; at < to; at += TOUCH_BYTES)
-            (void)((const volatile char *)shard->start)[at];
-        start += shard->bytes;
+        uint64_t head = 0;
+        memcpy(&head, shard->start, sizeof head); /* its length; a shard that was parsed has one that fits */
+        const uint64_t facts[] = {shard->bytes, (uint64_t)shard->changed.tv_sec, (uint64_t)shard->changed.tv_nsec};
+        hash = XXH3_128bits_withSeed(shard->file, strlen(shard->file), hash.low64 ^ hash.high64);
+        hash = XXH3_128bits_withSeed(facts, sizeof facts, hash.low64 ^ hash.high64);
+        hash = XXH3_128bits_withSeed(shard->start, sizeof head + head, hash.low64 ^ hash.high64);
     }
+    identity[0] = hash.low64;
+    identity[1] = hash.high64;
 }

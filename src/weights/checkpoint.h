@@ -53,7 +53,8 @@ uint64_t checkpoint_bytes(const struct checkpoint *checkpoint);
  * another checkpoint of the same shape has another one. */
 void checkpoint_identity(const struct checkpoint *checkpoint, uint64_t identity[2]);
 
-/* Reads one byte of every page in [first, first + bytes) of the files, laid one after the other: faults weights in. */
-void checkpoint_touch(const struct checkpoint *checkpoint, uint64_t first, uint64_t bytes);
+/* A 128-bit name of the files as they are on disk, from each one's name, size, time of change and whole header: cheaper
+ * to trust than to read. */
+void checkpoint_files_identity(const struct checkpoint *checkpoint, uint64_t identity[2]);
 
 #endif

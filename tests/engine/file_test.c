@@ -375,6 +375,13 @@ static void files_of_other_models_and_numerics(void **state)
     go_on(engine, session, &r, false);
     assert_same_record(&r, &want, "a text without a state");
     day0_engine_close(engine);
+    options = f->options; /* other weights, in the sense of numerics */
+    options.dense = "int8";
+    options.no_cache = true;
+    engine = engine_or_fail(&options);
+    must(day0_session_load(session_or_fail(engine), f->path, &recompute, &error), &error);
+    assert_true(recompute);
+    day0_engine_close(engine);
     /* A context that is too short for it. */
     options = f->options;
     options.context_max = 100;

@@ -36,6 +36,22 @@ static void fill_weights(struct check *c, struct matrix *w, const struct shape *
             scales[i] = (uint8_t)(c->specials ? rng_next(&c->rng) : 118 + rng_below(&c->rng, 8));
         w->data = data;
         w->scales = scales;
+    } else if (dtype == DTYPE_MXFP8) {
+        uint8_t *data = bytes(c, INPUT, n), *scales = bytes(c, INPUT, n / MX_BLOCK);
+        fill_bytes(c, data, n);
+        for (size_t i = 0; i < n; i++)
+            data[i] = (uint8_t)((data[i] & 0x7f) == 0x7f ? data[i] - 1 : data[i]);
+        for (size_t i = 0; i < n / MX_BLOCK; i++)
+            scales[i] = (uint8_t)(c->specials ? rng_below(&c->rng, 247) : 112 + rng_below(&c->rng, 8));
+        w->data = data;
+        w->scales = scales;
+    } else if (dtype == DTYPE_INT8) {
+        uint8_t *data = bytes(c, INPUT, n);
+        uint16_t *scales = shorts(c, INPUT, n / MX_BLOCK);
+        fill_bytes(c, data, n);
+        fill_half(c, scales, n / MX_BLOCK, DTYPE_BF16, scale / 64.0f);
+        w->data = data;
+        w->scales = (const uint8_t *)scales;
     } else {
         uint16_t *data = shorts(c, INPUT, n);
         fill_half(c, data, n, dtype, scale);
@@ -53,6 +69,12 @@ static double element(const struct matrix *w, size_t row, size_t i)
         return f32_from_bf16(((const uint16_t *)(const void *)start)[i]);
     case DTYPE_F16:
         return f32_from_f16(((const uint16_t *)(const void *)start)[i]);
+    case DTYPE_MXFP8:
+        return mx_e4m3_value(((const uint8_t *)start)[i]) *
+               ldexp(1.0, w->scales[(row * w->columns + i) / MX_BLOCK] - 127);
+    case DTYPE_INT8:
+        return ((const int8_t *)start)[i] *
+               (double)f32_from_bf16(((const uint16_t *)(const void *)w->scales)[(row * w->columns + i) / MX_BLOCK]);
     default:
         return mx_e2m1_values[((const uint8_t *)start)[i / 2] >> (i & 1 ? 4 : 0) & 15] *
                ldexp(1.0, w->scales[(row * w->columns + i) / MX_BLOCK] - 127);
@@ -96,8 +118,7 @@ static void check_products(struct check *c, enum dtype dtype, bool transposed, c
         size_t n_in = transposed ? shape.rows : shape.columns, n_out = transposed ? shape.columns : shape.rows;
         make_batch(c, &batch, shape.n_tokens, n_in, n_out);
         double products = (double)shape.rows * shape.columns * (double)shape.n_tokens;
-        double w_bytes = (double)shape.rows * (double)matrix_row_bytes(&w);
-        work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes, 2.0 * products);
+        work(c, (double)matrix_bytes(&w), 2.0 * products);
         while (next_body(c))
             CALL(c, linear_f32)(batch.y, batch.x, &w, shape.n_tokens);
         for (size_t t = 0; exact(c) && t < shape.n_tokens; t++)
@@ -152,18 +173,21 @@ static void check_law_1(struct check *c, enum dtype dtype, bool transposed)
 }
 
 /* Every scale byte and every code, for one token and two. The others would drown the extremes in a longer sum. */
-static void check_mx_scales(struct check *c)
+static void check_mx_scales(struct check *c, enum dtype dtype)
 {
-    for (unsigned scale = 0; scale < 256; scale++)
+    for (unsigned scale = 0; scale < (dtype == DTYPE_MXFP4 ? 256 : 247); scale++)
         for (size_t n_tokens = 1; n_tokens <= 2; n_tokens++) {
             begin(c, "scale byte %u tokens=%zu", scale, n_tokens);
             struct batch batch;
-            make_batch(c, &batch, n_tokens, MX_BLOCK, 1);
-            uint8_t *codes = bytes(c, INPUT, MX_BLOCK / 2), *byte = bytes(c, INPUT, 1);
-            for (unsigned i = 0; i < MX_BLOCK / 2; i++)
-                codes[i] = (uint8_t)(i | i << 4);
-            *byte = (uint8_t)scale;
-            struct matrix w = {codes, byte, 1, MX_BLOCK, DTYPE_MXFP4};
+            struct matrix w = {NULL, NULL, dtype == DTYPE_MXFP4 ? 1 : 8, MX_BLOCK, dtype};
+            make_batch(c, &batch, n_tokens, MX_BLOCK, w.rows);
+            uint8_t *codes = bytes(c, INPUT, w.rows * matrix_row_bytes(&w)), *byte = bytes(c, INPUT, w.rows);
+            for (unsigned i = 0; i < w.rows * matrix_row_bytes(&w); i++)
+                codes[i] = (uint8_t)(dtype == DTYPE_MXFP4 ? i | i << 4 : (i & 0x7f) == 0x7f ? 0 : i);
+            for (unsigned i = 0; i < w.rows; i++)
+                byte[i] = (uint8_t)scale;
+            w.data = codes;
+            w.scales = byte;
             while (next_body(c))
                 CALL(c, linear_mxfp4)(batch.y, batch.x, &w, n_tokens);
         }
@@ -173,13 +197,13 @@ static void check_linear(struct check *c, enum dtype dtype)
 {
     if (c->bench)
         check_products(c, dtype, false, shapes_bench, COUNT(shapes_bench));
-    else if (dtype == DTYPE_MXFP4)
+    else if (dtype_has_scales(dtype))
         check_products(c, dtype, false, shapes_mx, COUNT(shapes_mx));
     else
         check_products(c, dtype, false, shapes, COUNT(shapes));
     check_law_1(c, dtype, false);
-    if (dtype == DTYPE_MXFP4 && !c->bench)
-        check_mx_scales(c);
+    if ((dtype == DTYPE_MXFP4 || dtype == DTYPE_MXFP8) && !c->bench)
+        check_mx_scales(c, dtype);
 }
 
 static void check_linear_t(struct check *c, enum dtype dtype)
@@ -209,6 +233,16 @@ void check_linear_f16(struct check *c)
 void check_linear_mxfp4(struct check *c)
 {
     check_linear(c, DTYPE_MXFP4);
+}
+
+void check_linear_mxfp8(struct check *c)
+{
+    check_linear(c, DTYPE_MXFP8);
+}
+
+void check_linear_int8(struct check *c)
+{
+    check_linear(c, DTYPE_INT8);
 }
 
 void check_linear_t_f32(struct check *c)

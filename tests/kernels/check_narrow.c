@@ -69,6 +69,12 @@ void check_narrow_f16(struct check *c)
     check_narrow(c, FORM_F16);
 }
 
+/* The form that weights of a type meet here. */
+static enum form form_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? FORM_F16 : FORM_INT8;
+}
+
 struct batch {
     const void *x[TOKENS_MAX];
     float *y[TOKENS_MAX];
@@ -93,11 +99,22 @@ static void make_batch(struct check *c, struct batch *batch, enum form form, con
     free(row);
 }
 
-static void fill_weights(struct check *c, struct matrix *w, enum form form, const struct shape *shape)
+static void fill_weights(struct check *c, struct matrix *w, enum dtype dtype, const struct shape *shape)
 {
     size_t n = (size_t)shape->rows * shape->columns;
-    *w = (struct matrix){NULL, NULL, shape->rows, shape->columns, form == FORM_INT8 ? DTYPE_MXFP4 : DTYPE_BF16};
-    if (form == FORM_INT8) {
+    *w = (struct matrix){NULL, NULL, shape->rows, shape->columns, dtype};
+    if (dtype == DTYPE_INT8) {
+        uint8_t *data = bytes(c, INPUT, n);
+        uint16_t *scales = shorts(c, INPUT, n / MX_BLOCK);
+        fill_bytes(c, data, n);
+        for (size_t i = 0; i < n; i++) /* there is no -128; the largest products of each sign are met often */
+            data[i] = data[i] == 0x80 || rng_below(&c->rng, 8) == 0 ? 0x81 : data[i] % 8 == 0 ? 0x7f : data[i];
+        fill_half(c, scales, n / MX_BLOCK, DTYPE_BF16, 0.01f);
+        w->data = data;
+        w->scales = (const uint8_t *)scales;
+        return;
+    }
+    if (dtype == DTYPE_MXFP4) {
         uint8_t *data = bytes(c, INPUT, n / 2), *scales = bytes(c, INPUT, n / MX_BLOCK);
         fill_bytes(c, data, n / 2);
         for (size_t i = 0; i < n / MX_BLOCK; i++)
@@ -124,6 +141,9 @@ static double weight_at(const struct matrix *w, size_t row, size_t i)
 {
     if (w->dtype == DTYPE_BF16)
         return f32_from_bf16(((const uint16_t *)w->data)[row * w->columns + i]);
+    if (w->dtype == DTYPE_INT8)
+        return ((const int8_t *)w->data)[row * w->columns + i] *
+               (double)f32_from_bf16(((const uint16_t *)(const void *)w->scales)[(row * w->columns + i) / MX_BLOCK]);
     return mx_e2m1_values[((const uint8_t *)w->data)[(row * w->columns + i) / 2] >> (i & 1 ? 4 : 0) & 15] *
            ldexp(1.0, w->scales[(row * w->columns + i) / MX_BLOCK] - 127);
 }
@@ -158,14 +178,14 @@ static void compare(struct check *c, enum form form, const struct matrix *w, con
 }
 
 /* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
-static void check_law_1(struct check *c, enum form form)
+static void check_law_1(struct check *c, enum dtype dtype)
 {
     struct shape shape = {29, 608, 75};
     begin(c, "law 1");
     struct matrix w;
     struct batch batch;
-    fill_weights(c, &w, form, &shape);
-    make_batch(c, &batch, form, &shape);
+    fill_weights(c, &w, dtype, &shape);
+    make_batch(c, &batch, form_of(dtype), &shape);
     float *alone = floats(c, SCRATCH, shape.rows);
     while (next_body(c)) {
         CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, shape.n_tokens);
@@ -185,39 +205,45 @@ static void check_law_1(struct check *c, enum form form)
     }
 }
 
-static void check_products(struct check *c, enum form form, const struct shape *list, size_t n_shapes)
+static void check_products(struct check *c, enum dtype dtype, const struct shape *list, size_t n_shapes)
 {
     for (size_t s = 0; s < n_shapes; s++) {
         begin(c, "%ux%u tokens=%zu", list[s].rows, list[s].columns, list[s].n_tokens);
         struct matrix w;
         struct batch batch;
-        fill_weights(c, &w, form, &list[s]);
-        make_batch(c, &batch, form, &list[s]);
-        double w_bytes = (double)w.rows * (double)matrix_row_bytes(&w);
-        work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes,
-             2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
-        work_in(c, form == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
+        fill_weights(c, &w, dtype, &list[s]);
+        make_batch(c, &batch, form_of(dtype), &list[s]);
+        work(c, (double)matrix_bytes(&w), 2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
+        work_in(c, form_of(dtype) == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))
-            compare(c, form, &w, &batch, list[s].n_tokens);
+            compare(c, form_of(dtype), &w, &batch, list[s].n_tokens);
     }
     if (!c->bench)
-        check_law_1(c, form);
+        check_law_1(c, dtype);
 }
 
 void check_linear_mxfp4_int8(struct check *c)
 {
     if (c->bench)
-        check_products(c, FORM_INT8, shapes_bench, COUNT(shapes_bench));
+        check_products(c, DTYPE_MXFP4, shapes_bench, COUNT(shapes_bench));
     else
-        check_products(c, FORM_INT8, shapes_int8, COUNT(shapes_int8));
+        check_products(c, DTYPE_MXFP4, shapes_int8, COUNT(shapes_int8));
+}
+
+void check_linear_int8_int8(struct check *c)
+{
+    if (c->bench)
+        check_products(c, DTYPE_INT8, shapes_bench, COUNT(shapes_bench));
+    else
+        check_products(c, DTYPE_INT8, shapes_int8, COUNT(shapes_int8));
 }
 
 void check_linear_bf16_f16(struct check *c)
 {
     if (c->bench)
-        check_products(c, FORM_F16, shapes_bench, COUNT(shapes_bench));
+        check_products(c, DTYPE_BF16, shapes_bench, COUNT(shapes_bench));
     else
-        check_products(c, FORM_F16, shapes_f16, COUNT(shapes_f16));
+        check_products(c, DTYPE_BF16, shapes_f16, COUNT(shapes_f16));
 }

@@ -63,14 +63,15 @@ static void fill_blocks(struct check *c, float *x, size_t n)
 }
 
 /* The reference by the definition of mx.h: the scale from the block's peak, every code the nearest of all, ties to
- * even. */
-static bool nearest_codes(struct check *c, const uint8_t *codes, uint8_t scale, const float *x, int rule)
+ * even. `is_fp4`: of the two formats, MXFP4. */
+static bool nearest_codes(struct check *c, const uint8_t *codes, uint8_t scale, const float *x, int rule, bool is_fp4)
 {
-    const double largest = 448.0;
+    const double largest = is_fp4 ? 6.0 : 448.0;
+    const unsigned sign = is_fp4 ? 8 : 0x80, n_codes = is_fp4 ? 8 : 0x7f;
     double peak = 0.0;
     for (size_t i = 0; i < MX_BLOCK; i++)
         peak = fmax(peak, fabs(x[i]));
-    int exponent = peak > 0.0 ? ilogb(peak) - 8 : -127;
+    int exponent = peak > 0.0 ? ilogb(peak) - (is_fp4 ? 2 : 8) : -127;
     if (rule == MX_CEIL && peak > 0.0 && ldexp(peak, -exponent) > largest)
         exponent++;
     exponent = exponent < -127 ? -127 : exponent;
@@ -79,38 +80,102 @@ static bool nearest_codes(struct check *c, const uint8_t *codes, uint8_t scale, 
     for (size_t i = 0; i < MX_BLOCK; i++) {
         double scaled = fabs(ldexp(x[i], -exponent)), best = INFINITY;
         unsigned code = 0;
-        for (unsigned k = 0; k < 0x7f; k++) {
-            double distance = fabs(scaled - mx_e4m3_value((uint8_t)k));
+        for (unsigned k = 0; k < n_codes; k++) {
+            double distance = fabs(scaled - (is_fp4 ? mx_e2m1_values[k] : mx_e4m3_value((uint8_t)k)));
             if (distance < best || (distance == best && k % 2 == 0))
                 best = distance, code = k;
         }
-        if (!near(c, "code", i, codes[i], signbit(x[i]) ? code | 0x80 : code, 0.0))
+        unsigned got = is_fp4 ? codes[i / 2] >> (i % 2 * 4) & 15 : codes[i];
+        if (!near(c, "code", i, got, signbit(x[i]) ? code | sign : code, 0.0))
             return false;
     }
     return true;
 }
 
-void check_quantize_mxfp8(struct check *c)
+/* The rule that loses less of a block, in float64; the blocks of the test are never that close. */
+static int closer_rule(const float *x)
+{
+    double losses[2] = {0};
+    for (int rule = MX_FLOOR; rule <= MX_CEIL; rule++) {
+        uint8_t codes[MX_BLOCK / 2];
+        float back[MX_BLOCK];
+        mx_dequantize_fp4(back, codes, mx_quantize_fp4(codes, x, (enum mx_rule)rule));
+        for (int i = 0; i < MX_BLOCK; i++)
+            losses[rule] += ((double)x[i] - back[i]) * ((double)x[i] - back[i]);
+    }
+    return losses[MX_CEIL] < losses[MX_FLOOR] ? MX_CEIL : MX_FLOOR;
+}
+
+static void check_mx(struct check *c, bool is_fp4)
 {
     /* A million blocks in the first pass, fewer in the others. */
-    size_t blocks_a_case = 2000, n_cases = exact(c) ? (c->quick ? 2 : 500) : 5;
+    size_t blocks_a_case = 2000, n_cases = exact(c) ? (c->quick ? 2 : 500) : 5, code_bytes = MX_BLOCK / (is_fp4 + 1);
     for (size_t k = 0; k < (c->bench ? 1 : n_cases); k++) {
         size_t n_blocks = c->bench ? BENCH_LENGTH / MX_BLOCK : k == 0 ? 0 : k == 1 ? 1 : blocks_a_case;
         size_t n = n_blocks * MX_BLOCK;
+        static const char *const names[] = {"floor", "ceil", "closer"};
         float *x = NULL;
-        for (int rule = MX_FLOOR; rule <= MX_CEIL; rule++) {
-            begin(c, "n=%zu %s", n, rule == MX_CEIL ? "ceil" : "floor");
+        for (int rule = MX_FLOOR; rule <= (is_fp4 ? MX_CLOSER : MX_CEIL); rule++) {
+            begin(c, "n=%zu %s", n, names[rule]);
             x = floats(c, INPUT, n);
-            uint8_t *codes = bytes(c, OUTPUT, n), *scales = bytes(c, OUTPUT, n_blocks);
-            if (rule == MX_FLOOR) /* both rules get the same data, which stays where it is */
+            uint8_t *codes = bytes(c, OUTPUT, n_blocks * code_bytes), *scales = bytes(c, OUTPUT, n_blocks);
+            if (rule == MX_FLOOR) /* all rules get the same data, which stays where it is */
                 fill_blocks(c, x, n);
-            work(c, 5.0 * (double)n, (double)n);
+            work(c, 4.0 * (double)n + (double)(n_blocks * (code_bytes + 1)), (double)n);
             while (next_body(c))
                 CALL(c, quantize_mxfp8)(codes, scales, x, n, rule);
-            for (size_t b = 0; exact(c) && k == 2 && b < 300; b++)
-                if (!nearest_codes(c, codes + b * MX_BLOCK, scales[b], x + b * MX_BLOCK, rule))
+            for (size_t b = 0; exact(c) && k == 2 && b < 300; b++) {
+                int of_block = rule != MX_CLOSER ? rule : closer_rule(x + b * MX_BLOCK);
+                if (!nearest_codes(c, codes + b * code_bytes, scales[b], x + b * MX_BLOCK, of_block, is_fp4))
                     return;
+            }
         }
+    }
+}
+
+void check_quantize_mxfp8(struct check *c)
+{
+    check_mx(c, false);
+}
+
+void check_quantize_mxfp4(struct check *c)
+{
+    check_mx(c, true);
+}
+
+/* Every element within half a step, the step within 2^-8 of a 127th of the peak. */
+static bool within_half_a_step(struct check *c, const int8_t *codes, uint16_t scale, const float *x)
+{
+    double peak = 0.0, step = f32_from_bf16(scale);
+    for (size_t i = 0; i < MX_BLOCK; i++)
+        peak = fmax(peak, fabs(x[i]));
+    if (peak < 0x1p-100)
+        peak = 0.0;
+    if (!near(c, "scale", 0, step, peak / 127.0, 0x1.01p-8 * peak / 127.0))
+        return false;
+    for (size_t i = 0; i < MX_BLOCK; i++)
+        if (codes[i] == -128 || !near(c, "value", i, codes[i] * step, peak > 0.0 ? x[i] : 0.0, 0.50001 * step))
+            return false;
+    return true;
+}
+
+void check_quantize_int8(struct check *c)
+{
+    size_t blocks_a_case = 2000, n_cases = exact(c) ? (c->quick ? 2 : 100) : 5;
+    for (size_t k = 0; k < (c->bench ? 1 : n_cases); k++) {
+        size_t n_blocks = c->bench ? BENCH_LENGTH / MX_BLOCK : k == 0 ? 0 : k == 1 ? 1 : blocks_a_case;
+        size_t n = n_blocks * MX_BLOCK;
+        begin(c, "n=%zu", n);
+        float *x = floats(c, INPUT, n);
+        uint8_t *codes = bytes(c, OUTPUT, n);
+        uint16_t *scales = shorts(c, OUTPUT, n_blocks);
+        fill_blocks(c, x, n);
+        work(c, 4.0 * (double)n + 34.0 * (double)n_blocks, (double)n);
+        while (next_body(c))
+            CALL(c, quantize_int8)((int8_t *)codes, scales, x, n);
+        for (size_t b = 0; exact(c) && b < n_blocks; b++)
+            if (!within_half_a_step(c, (int8_t *)codes + b * MX_BLOCK, scales[b], x + b * MX_BLOCK))
+                return;
     }
 }
 

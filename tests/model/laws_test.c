@@ -13,14 +13,24 @@
 static const char *const cases[] = {"k31-s1", "k3-s1", "linear-s1"};
 enum { N_CASES = sizeof cases / sizeof *cases, SEQUENCES = 5, SEQUENCE_TOKENS = 120 };
 
-/* Options for exact comparison under the precision policy of a test: its state, NULL for exact. Skips what this machine
- * lacks the arithmetic for. */
+/* The precision policy of a test: how activations meet weights, and what weights are converted to. */
+struct law_policy {
+    enum act act;
+    struct weight_types weights;
+};
+
+/* Options for exact comparison under the policy of a test: its state, NULL for exact. Skips what this machine lacks the
+ * arithmetic for. */
 static struct model_options policy_options(void **state, uint32_t context_max)
 {
     struct model_options options = exact_options(context_max);
     unsigned tiers;
-    if (*state)
-        options.act = *(const enum act *)*state;
+    if (*state) {
+        const struct law_policy *policy = *state;
+        options.act = policy->act;
+        options.weights = policy->weights;
+        options.no_cache = true;
+    }
     if (tiers_parse(act_tier(options.act), &tiers, NULL) != STATUS_OK) {
         print_message("--act %s: this machine has no tier %s\n", act_name(options.act), act_tier(options.act));
         skip();
@@ -227,7 +237,9 @@ static void law_6_selection_is_exact(void **state)
 
 static void policies_are_the_same_on_every_tier(void **state)
 {
-    struct golden g = golden_load(cases[0], 200);
+    /* Kimi Linear has BF16 experts, the others MXFP4 ones. */
+    const struct law_policy *policy = *state;
+    struct golden g = golden_load(cases[policy->weights.experts == DTYPE_AS_STORED ? 0 : 2], 200);
     struct model_options options = policy_options(state, g.n_tokens);
     struct answers first = {0};
     const char *tiers[8];
@@ -237,6 +249,8 @@ static void policies_are_the_same_on_every_tier(void **state)
         struct error err;
         options.cpu = tiers[i];
         enum status status = model_open(&model, g.directory, &options, &err);
+        if (status == STATUS_OK && options.weights.dense != DTYPE_AS_STORED)
+            assert_true(model->params.conversion.n_records > 0);
         model_close(model);
         if (status != STATUS_OK) { /* refused by name */
             assert_int_equal(status, STATUS_UNSUPPORTED);
@@ -258,7 +272,11 @@ static void policies_are_the_same_on_every_tier(void **state)
 
 int main(void)
 {
-    static enum act int8 = ACT_INT8, f16 = ACT_F16;
+    static struct law_policy int8 = {ACT_INT8, {DTYPE_AS_STORED, DTYPE_AS_STORED}},
+                             f16 = {ACT_F16, {DTYPE_AS_STORED, DTYPE_AS_STORED}},
+                             dense8 = {ACT_EXACT, {DTYPE_MXFP8, DTYPE_INT8}},
+                             dense4 = {ACT_EXACT, {DTYPE_MXFP4, DTYPE_MXFP4}},
+                             all_int8 = {ACT_INT8, {DTYPE_INT8, DTYPE_INT8}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
@@ -272,6 +290,15 @@ int main(void)
         {"law 3, --act f16", law_3_pieces_leave_the_same_state, NULL, NULL, &f16},
         {"law 4, --act f16", law_4_rewound_tokens_leave_no_trace, NULL, NULL, &f16},
         {"law 9, --act f16", law_9_a_step_allocates_nothing, NULL, NULL, &f16},
+        {"law 2, --act int8 --dense int8 --experts int8", law_2_neighbours_change_nothing, NULL, NULL, &all_int8},
+        {"law 3, --act int8 --dense int8 --experts int8", law_3_pieces_leave_the_same_state, NULL, NULL, &all_int8},
+        {"law 3, --dense mxfp8 --experts int8", law_3_pieces_leave_the_same_state, NULL, NULL, &dense8},
+        {"law 3, --dense mxfp4 --experts mxfp4", law_3_pieces_leave_the_same_state, NULL, NULL, &dense4},
+        {"law 4, --act int8 --dense int8 --experts int8", law_4_rewound_tokens_leave_no_trace, NULL, NULL, &all_int8},
+        {"law 9, --dense mxfp8 --experts int8", law_9_a_step_allocates_nothing, NULL, NULL, &dense8},
+        {"tiers, --dense mxfp8 --experts int8", policies_are_the_same_on_every_tier, NULL, NULL, &dense8},
+        {"tiers, --dense mxfp4 --experts mxfp4", policies_are_the_same_on_every_tier, NULL, NULL, &dense4},
+        {"tiers, --act int8 --dense int8 --experts int8", policies_are_the_same_on_every_tier, NULL, NULL, &all_int8},
         {"tiers, --act int8", policies_are_the_same_on_every_tier, NULL, NULL, &int8},
         {"tiers, --act f16", policies_are_the_same_on_every_tier, NULL, NULL, &f16},
     };
