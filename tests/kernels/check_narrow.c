@@ -214,6 +214,7 @@ static void check_products(struct check *c, enum dtype dtype, const struct shape
         fill_weights(c, &w, dtype, &list[s]);
         make_batch(c, &batch, form_of(dtype), &list[s]);
         work(c, (double)matrix_bytes(&w), 2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
+        work_in(c, form_of(dtype) == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))

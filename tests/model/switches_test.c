@@ -12,7 +12,7 @@
 
 enum { OTHERS_MAX = 6, SEQUENCES = 3, SEQUENCE_TOKENS = 30, TEXT_TOKENS = 90, COMBINATIONS_MAX = 64 };
 
-/* `off` is the technique switched off, `others` are the values that are not the default. What this machine lacks is
+/* `off` is the technique switched off (NULL: the default is), `others` are the values that are not the default. What this machine lacks is
  * skipped. */
 static const struct toggle {
     const char *key;
@@ -24,6 +24,8 @@ static const struct toggle {
     {"threads", false, "1", {"1", "3"}},
     {"cpu", false, "ref", {"avx512", "avx2", "neon", "ref"}},
     {"act", true, "exact", {"exact", "int8", "f16"}},
+    {"dense", true, NULL, {"mxfp8", "int8", "mxfp4"}},
+    {"experts", true, NULL, {"mxfp4", "int8"}},
     {"kv", true, "f32", {"f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
