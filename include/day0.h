@@ -78,7 +78,7 @@ typedef struct day0_options {
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
     bool accept_unknown;        /* run although the config has keys that may change the meaning */
     bool preload;               /* read all weights at open, with progress, instead of at first use */
-    bool no_cache;              /* converted weights are not kept in a file for the next start */
+    const char *cache;          /* folder that keeps converted weights for the next start; NULL: memory alone */
     day0_progress_fn *progress; /* or NULL */
     day0_notice_fn *notice;     /* or NULL */
     void *progress_context;     /* of both */

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "lab/cache_folder.h"
 #include "lab/commands.h"
 #include "lab/model_flags.h"
 #include "lab/progress.h"
@@ -104,6 +105,7 @@ struct app_flags app_flags_default(void)
                               .n_tokens = 256};
     flags.options.model = lab_default_model();
     flags.options.cpu = getenv("DAY0_CPU");
+    flags.options.cache = cache_folder_path();
     return flags;
 }
 
@@ -174,7 +176,7 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
         f->options.experts = value;
         return STATUS_OK;
     case NO_CACHE:
-        f->options.no_cache = true;
+        f->options.cache = NULL;
         return STATUS_OK;
     case THREADS:
         return flag_count("threads", value, 1, 256, &f->options.threads, err);

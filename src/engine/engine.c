@@ -69,7 +69,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
     m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
-    m->no_cache = o->no_cache;
+    m->cache_folder = o->cache;
     m->watch = (struct watch){o->progress, o->notice, o->progress_context};
     m->context_max = o->context_max;
     m->sequences_max = o->sessions_max;

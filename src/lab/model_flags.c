@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lab/cache_folder.h"
 #include "lab/commands.h"
 #include "lab/progress.h"
 
@@ -32,6 +33,7 @@ struct model_flags model_flags_default(void)
     struct model_flags flags = {lab_default_model(), model_options_default()};
     flags.options.cpu = getenv("DAY0_CPU");
     flags.options.watch = progress_watch();
+    flags.options.cache_folder = cache_folder_path();
     return flags;
 }
 
@@ -118,7 +120,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         o->weights.experts = expert_types[chosen];
         return STATUS_OK;
     case FLAG_NO_CACHE:
-        o->no_cache = true;
+        o->cache_folder = NULL;
         return STATUS_OK;
     case FLAG_THREADS:
         return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cache_folder.h"
+#include "lab/cache_folder.h"
 #include "base/file.h"
 #include "cpu/machine.h"
 #include "cpu/tiers.h"

@@ -7,7 +7,7 @@
 #include "exec/rates.h"
 
 enum rates_from {
-    RATES_FROM_CACHE, /* what an earlier run kept (base/cache_folder.h); without it as the next */
+    RATES_FROM_CACHE, /* what an earlier run kept (cache_folder.h); without it as the next */
     RATES_FROM_PROBE, /* measured for about 3 s, kept there, and said in one line on standard error */
     RATES_FROM_RUN,   /* measured, for this run alone */
 };

@@ -163,7 +163,7 @@ struct weight_cache_request model_weight_request(const struct model *model, cons
                                          .checkpoint = model->checkpoint,
                                          .conversion = conversion,
                                          .suffix = suffix,
-                                         .in_memory = model->options.no_cache,
+                                         .folder = model->options.cache_folder,
                                          .kernels = &model->kernels,
                                          .team = model->team,
                                          .watch = &model->options.watch};

@@ -31,7 +31,7 @@ struct model_options {
     enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;     /* --li-scale */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
-    bool no_cache;               /* --no-cache: weights are converted into memory, no file is used */
+    const char *cache_folder;    /* for the file of converted weights; NULL (--no-cache): they are in memory alone */
     struct watch watch;          /* of what opening does */
     uint32_t context_max;        /* tokens of one sequence */
     uint32_t sequences_max;      /* the cache holds this many full sequences */

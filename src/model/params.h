@@ -1,9 +1,9 @@
 /* The model's parameters: the tensors of a checkpoint bound to their places, shapes checked against the
  * config.
  *
- * Matrices are views into the checkpoint's mapping, or of converted weights (weights/conversion.h). Vectors (norm weights, biases,
- * convolutions) are small and are widened to float32 into an arena of their own; so is the product of each
- * depth query with its norm weight. */
+ * Matrices are views into the checkpoint's mapping, or of converted weights (weights/conversion.h). Vectors (norm
+ * weights, biases, convolutions) are small and are widened to float32 into an arena of their own; so is the product of
+ * each depth query with its norm weight. */
 #ifndef DAY0_MODEL_PARAMS_H
 #define DAY0_MODEL_PARAMS_H
 

@@ -15,7 +15,6 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "base/cache_folder.h"
 
 #define MAGIC "day0wgts"
 #define FILE_PREFIX "weights-"
@@ -320,12 +319,10 @@ static enum status convert_in_memory(struct weight_cache *cache, const struct we
 /* FOLDER/weights-NAME-HASH-SUFFIX, of the checkpoint's folder; false if there is no place for it. */
 static bool make_path(char out[PATH_BYTES_MAX], const struct weight_cache_request *r)
 {
-    char folder[PATH_BYTES_MAX], name[FOLDER_NAME_BYTES];
-    char *real = realpath(r->directory, NULL);
-    if (!real || !cache_folder(folder)) {
-        free(real);
+    char name[FOLDER_NAME_BYTES];
+    char *real = r->folder ? realpath(r->directory, NULL) : NULL;
+    if (!real)
         return false;
-    }
     const char *last = strrchr(real, '/') + 1;
     size_t n = 0;
     for (; last[n] && n + 1 < sizeof name; n++)
@@ -333,7 +330,7 @@ static bool make_path(char out[PATH_BYTES_MAX], const struct weight_cache_reques
     name[n] = 0;
     uint64_t hash = XXH3_64bits(real, strlen(real));
     free(real);
-    return snprintf(out, PATH_BYTES_MAX, "%s/%s%s-%016llx-%s", folder, FILE_PREFIX, name, (unsigned long long)hash,
+    return snprintf(out, PATH_BYTES_MAX, "%s/%s%s-%016llx-%s", r->folder, FILE_PREFIX, name, (unsigned long long)hash,
                     r->suffix) < PATH_BYTES_MAX;
 }
 
@@ -350,10 +347,10 @@ enum status weight_cache_open(struct weight_cache *cache, const struct weight_ca
     *cache = (struct weight_cache){0};
     if (request->conversion->n_records == 0)
         return STATUS_OK;
-    if (request->in_memory)
+    if (!request->folder)
         return convert_in_memory(cache, request, err);
     if (!make_path(cache->path, request)) {
-        notice(request, "folder", "none of DAY0_CACHE, XDG_CACHE_HOME and HOME names one", in_memory);
+        notice(request, request->folder, "no path for it can be made", in_memory);
         return convert_in_memory(cache, request, err);
     }
     const char *fault;

@@ -32,7 +32,7 @@ struct weight_cache_request {
     const struct checkpoint *checkpoint;
     const struct conversion *conversion;
     const char *suffix; /* of the file's name: tells conversions of one checkpoint apart */
-    bool in_memory;     /* no file is read or written */
+    const char *folder; /* of the file; NULL: no file is read or written */
     const struct kernels *kernels;
     struct team *team;
     const struct watch *watch;
@@ -46,7 +46,7 @@ void weight_cache_close(struct weight_cache *cache);
 
 /* What is known of the file without making one. */
 enum weight_cache_state {
-    WEIGHT_CACHE_NOWHERE, /* there is no folder for it */
+    WEIGHT_CACHE_NOWHERE, /* there is no folder for it, or its path is too long */
     WEIGHT_CACHE_MISSING,
     WEIGHT_CACHE_UNUSABLE, /* another key, or damaged; *why says it */
     WEIGHT_CACHE_WHOLE,

@@ -409,7 +409,6 @@ static void converted_weights_have_numerics_of_their_own(void **state)
 {
     (void)state;
     day0_options options = engine_options();
-    options.no_cache = true;
     day0_engine *engine = engine_or_fail(&options);
     uint64_t stored = day0_engine_memory(engine).weights_bytes;
     char numerics[128];

@@ -377,7 +377,6 @@ static void files_of_other_models_and_numerics(void **state)
     day0_engine_close(engine);
     options = f->options; /* other weights, in the sense of numerics */
     options.dense = "int8";
-    options.no_cache = true;
     engine = engine_or_fail(&options);
     must(day0_session_load(session_or_fail(engine), f->path, &recompute, &error), &error);
     assert_true(recompute);

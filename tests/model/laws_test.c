@@ -29,7 +29,6 @@ static struct model_options policy_options(void **state, uint32_t context_max)
         const struct law_policy *policy = *state;
         options.act = policy->act;
         options.weights = policy->weights;
-        options.no_cache = true;
     }
     if (tiers_parse(act_tier(options.act), &tiers, NULL) != STATUS_OK) {
         print_message("--act %s: this machine has no tier %s\n", act_name(options.act), act_tier(options.act));

@@ -18,7 +18,7 @@
 enum { N_TOKENS = 24 };
 
 static struct synth_directory checkpoint;
-static char folder[64]; /* $DAY0_CACHE */
+static char folder[64]; /* of the cache file */
 static int32_t tokens[N_TOKENS];
 static struct answers in_memory; /* what converted weights give, without any file */
 
@@ -51,6 +51,7 @@ static struct model_options converting(void)
 {
     struct model_options options = exact_options(N_TOKENS);
     options.weights = (struct weight_types){DTYPE_INT8, DTYPE_MXFP4};
+    options.cache_folder = folder;
     options.watch = (struct watch){.notice = note};
     return options;
 }
@@ -60,7 +61,6 @@ static int make_folder(void **state)
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/day0-test-XXXXXX");
     assert_non_null(mkdtemp(folder));
-    assert_int_equal(setenv("DAY0_CACHE", folder, 1), 0);
     n_notices = 0;
     return 0;
 }
@@ -110,7 +110,7 @@ static int prepare(void **state)
     checkpoint = synth_write(&s);
     synth_tokens(tokens, N_TOKENS, s.vocabulary, 7);
     struct model_options options = converting();
-    options.no_cache = true;
+    options.cache_folder = NULL;
     in_memory = run_pieces(checkpoint.path, &options, tokens, N_TOKENS, NULL, 0);
     return 0;
 }
@@ -123,7 +123,7 @@ static int clean_up(void **state)
     return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------- a whole file */
+/* ---- a whole file ---- */
 
 static void second_start_uses_the_file(void **state)
 {
@@ -185,7 +185,7 @@ static void converted_weights_are_those_of_the_codec(void **state)
     model_close(to);
 }
 
-/* --------------------------------------------------------------------------------------------------------- damage */
+/* ---- damage ---- */
 
 struct file {
     char name[PATH_BYTES_MAX], *bytes;
@@ -288,7 +288,7 @@ static void other_weights_are_noticed(void **state)
     assert_false(open_and_compare(&options, "the start after"));
 }
 
-/* ------------------------------------------------------------------------------------------------ ends of processes */
+/* ---- ends of processes ---- */
 
 static int calls_left;
 
@@ -397,17 +397,17 @@ static void processes_at_once_do_not_disturb_each_other(void **state)
     assert_false(open_and_compare(&options, "after all of them"));
 }
 
-/* ------------------------------------------------------------------------------------------------- no room, bad data */
+/* ---- no room, bad data ---- */
 
 static void without_a_file_the_model_runs_all_the_same(void **state)
 {
     (void)state;
     struct model_options options = converting();
-    setenv("DAY0_CACHE", "/dev/null/nowhere", 1);
+    options.cache_folder = "/dev/null/nowhere";
     assert_false(open_and_compare(&options, "no folder can be made"));
     assert_int_equal(n_notices, 1);
     assert_non_null(strstr(last_notice, "into memory"));
-    setenv("DAY0_CACHE", folder, 1);
+    options.cache_folder = folder;
     struct rlimit whole, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
     small = (struct rlimit){100000, whole.rlim_max};
@@ -448,7 +448,7 @@ static void numbers_that_are_not_finite_are_refused(void **state)
     model_close(model);
     assert_int_equal(file_write(path, damaged, size, &err), STATUS_OK);
     for (int i = 0; i < 2; i++) {
-        options.no_cache = i == 1;
+        options.cache_folder = i == 1 ? NULL : folder;
         assert_int_equal(model_open(&model, checkpoint.path, &options, &err), STATUS_FORMAT);
         assert_non_null(strstr(err.text, "model.layers.1.self_attn.o_proj.weight"));
         assert_int_equal(count_files(NULL), 0);

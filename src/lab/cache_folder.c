@@ -1,4 +1,4 @@
-#include "base/cache_folder.h"
+#include "lab/cache_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,4 +24,10 @@ bool cache_folder(char out[PATH_BYTES_MAX])
         return true;
     }
     return false;
+}
+
+const char *cache_folder_path(void)
+{
+    static char path[PATH_BYTES_MAX];
+    return cache_folder(path) ? path : NULL;
 }
