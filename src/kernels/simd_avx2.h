@@ -405,7 +405,7 @@ INLINE __m256i two_rows(const uint8_t *const *rows, size_t at, const int as_nibb
     return as_nibbles ? _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(order)) : x;
 }
 
-/* Lane k: the k-th four bytes of eight rows; `as_nibbles`, after every eight were put into the order 0 2 4 6 1 3 5 7. */
+/* Lane k: the k-th four bytes of eight rows; `as_nibbles`: each eight in the order 0 2 4 6 1 3 5 7. */
 INLINE void turn_eight(__m256i *codes, const uint8_t *const *rows, size_t at, const int as_nibbles)
 {
     __m256i a = two_rows(rows, at, as_nibbles), b = two_rows(rows + 1, at, as_nibbles);

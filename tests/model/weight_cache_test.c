@@ -201,7 +201,7 @@ static struct file load_file(void)
     return f;
 }
 
-/* Puts these bytes in its place; the next start must say so once, write it anew as it was, and give the same answers. */
+/* Puts these bytes in its place; the next start says so once, writes it anew as it was, and gives the same answers. */
 static void assert_rebuilt(const struct file *whole, const void *bytes, size_t size, const char *what)
 {
     struct model_options options = converting();
