@@ -70,6 +70,7 @@ typedef struct day0_options {
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
+    const char *li_scan;        /* index scores: "bounds" (NULL), or "exact" for every key; the same choices */
     bool accept_unknown;        /* run although the config has keys that may change the meaning */
     bool preload;               /* read all weights at open, with progress, instead of at first use */
     day0_progress_fn *progress; /* or NULL */

@@ -28,6 +28,7 @@ enum {
     KV,
     LI,
     LI_SCALE,
+    LI_SCAN,
     THREADS,
     CPU,
     EXEC,
@@ -35,16 +36,27 @@ enum {
 };
 
 static const struct option shared[] = {
-    {"model", required_argument, NULL, 'm'},       {"tokens", required_argument, NULL, 'n'},
-    {"temp", required_argument, NULL, TEMP},       {"top-p", required_argument, NULL, TOP_P},
-    {"top-k", required_argument, NULL, TOP_K},     {"min-p", required_argument, NULL, MIN_P},
-    {"seed", required_argument, NULL, SEED},       {"think", no_argument, NULL, THINK},
-    {"stats", no_argument, NULL, STATS},           {"ctx", required_argument, NULL, CTX},
-    {"budget", required_argument, NULL, BUDGET},   {"preload", no_argument, NULL, PRELOAD},
-    {"act", required_argument, NULL, ACT},         {"kv", required_argument, NULL, KV},
-    {"li", required_argument, NULL, LI},           {"li-scale", required_argument, NULL, LI_SCALE},
-    {"threads", required_argument, NULL, THREADS}, {"cpu", required_argument, NULL, CPU},
-    {"exec", required_argument, NULL, EXEC},       {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
+    {"model", required_argument, NULL, 'm'},
+    {"tokens", required_argument, NULL, 'n'},
+    {"temp", required_argument, NULL, TEMP},
+    {"top-p", required_argument, NULL, TOP_P},
+    {"top-k", required_argument, NULL, TOP_K},
+    {"min-p", required_argument, NULL, MIN_P},
+    {"seed", required_argument, NULL, SEED},
+    {"think", no_argument, NULL, THINK},
+    {"stats", no_argument, NULL, STATS},
+    {"ctx", required_argument, NULL, CTX},
+    {"budget", required_argument, NULL, BUDGET},
+    {"preload", no_argument, NULL, PRELOAD},
+    {"act", required_argument, NULL, ACT},
+    {"kv", required_argument, NULL, KV},
+    {"li", required_argument, NULL, LI},
+    {"li-scale", required_argument, NULL, LI_SCALE},
+    {"li-scan", required_argument, NULL, LI_SCAN},
+    {"threads", required_argument, NULL, THREADS},
+    {"cpu", required_argument, NULL, CPU},
+    {"exec", required_argument, NULL, EXEC},
+    {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
@@ -160,6 +172,9 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
         return STATUS_OK;
     case LI_SCALE:
         f->options.li_scale = value;
+        return STATUS_OK;
+    case LI_SCAN:
+        f->options.li_scan = value;
         return STATUS_OK;
     case THREADS:
         return flag_count("threads", value, 1, 256, &f->options.threads, err);

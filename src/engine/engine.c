@@ -44,14 +44,15 @@ static enum status model_options_of(const day0_options *o, struct model_options 
 {
     static const char *const execs[] = {"graph", "eager"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const acts[] = {"exact", "int8", "f16"};
+                             *const acts[] = {"exact", "int8", "f16"}, *const scans[] = {"bounds", "exact"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    int exec, kv, li, rule, act;
+    int exec, kv, li, rule, scan, act;
     TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
+    TRY(choose("li_scan", o->li_scan, scans, 2, &scan, err));
     *m = model_options_default();
     m->cpu = o->cpu;
     m->n_threads = o->threads;
@@ -60,6 +61,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->latent_dtype = kv_types[kv];
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
+    m->index_scan = (enum dsa_scan)scan;
     m->context_max = o->context_max;
     m->sequences_max = o->sessions_max;
     m->kept_max = o->checkpoints_max;

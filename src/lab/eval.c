@@ -28,6 +28,7 @@ static const char help[] =
     "\n"
     "      --text FILE       the text, UTF-8; - is standard input\n"
     "      --compare POLICY ...  what to compare, each as key=value,key=value: act, cpu, exec, kv, li, li-scale, "
+    "li-scan, "
     "threads\n"
     "                        with the values of the flags below; what is not named is as those flags say\n"
     "      --li-compare      short for li=f32 li=bf16 li=mxfp8,li-scale=floor li=mxfp8,li-scale=ceil\n"

@@ -17,6 +17,8 @@ const char model_flags_help[] =
     "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
+    "      --li-scan bounds|exact  which index scores are computed exactly: those that 16-bit bounds leave open\n"
+    "                        (default), or all; the choices are the same\n"
     "      --threads N       threads (default: one a core)\n"
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"
@@ -75,7 +77,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
 {
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const execs[] = {"graph", "eager"};
+                             *const scans[] = {"bounds", "exact"}, *const execs[] = {"graph", "eager"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     struct model_options *o = &flags->options;
     int chosen = 0;
@@ -99,6 +101,10 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     case FLAG_LI_SCALE:
         TRY(choose("li-scale", value, rules, 2, &chosen, err));
         o->index_rule = chosen ? MX_CEIL : MX_FLOOR;
+        return STATUS_OK;
+    case FLAG_LI_SCAN:
+        TRY(choose("li-scan", value, scans, 2, &chosen, err));
+        o->index_scan = (enum dsa_scan)chosen;
         return STATUS_OK;
     case FLAG_THREADS:
         return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);

@@ -17,6 +17,7 @@ enum {
     FLAG_KV,
     FLAG_LI,
     FLAG_LI_SCALE,
+    FLAG_LI_SCAN,
     FLAG_THREADS,
     FLAG_CPU,
     FLAG_EXEC,
@@ -28,8 +29,9 @@ enum {
 #define MODEL_FLAGS                                                                                                    \
     {"model", required_argument, NULL, 'm'}, {"act", required_argument, NULL, FLAG_ACT},                               \
         {"kv", required_argument, NULL, FLAG_KV}, {"li", required_argument, NULL, FLAG_LI},                            \
-        {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"threads", required_argument, NULL, FLAG_THREADS},      \
-        {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
+        {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"li-scan", required_argument, NULL, FLAG_LI_SCAN},      \
+        {"threads", required_argument, NULL, FLAG_THREADS}, {"cpu", required_argument, NULL, FLAG_CPU},                \
+        {"exec", required_argument, NULL, FLAG_EXEC},                                                                  \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

@@ -8,6 +8,7 @@
 #include "model/budget.h"
 #include "model/config.h"
 #include "model/params.h"
+#include "ops/dsa.h"
 #include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
@@ -24,15 +25,16 @@ struct model_options {
     const char *cpu;    /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
-    enum act act;            /* --act: how activations meet weights */
-    enum dtype latent_dtype; /* --kv: F32 or BF16 */
-    enum dtype index_dtype;  /* --li: F32, BF16 or MXFP8 */
-    enum mx_rule index_rule; /* --li-scale */
-    uint32_t context_max;    /* tokens of one sequence */
-    uint32_t sequences_max;  /* the cache holds this many full sequences */
-    bool rewinds;            /* sequences keep what model_rewind needs */
-    uint64_t budget_bytes;   /* the memory plan must fit in it; 0: what the machine and its limits leave */
-    uint32_t kept_max;       /* further sequences that share the pages (kept states), counted in the plan */
+    enum act act;             /* --act: how activations meet weights */
+    enum dtype latent_dtype;  /* --kv: F32 or BF16 */
+    enum dtype index_dtype;   /* --li: F32, BF16 or MXFP8 */
+    enum mx_rule index_rule;  /* --li-scale */
+    enum dsa_scan index_scan; /* --li-scan: the same choices either way */
+    uint32_t context_max;     /* tokens of one sequence */
+    uint32_t sequences_max;   /* the cache holds this many full sequences */
+    bool rewinds;             /* sequences keep what model_rewind needs */
+    uint64_t budget_bytes;    /* the memory plan must fit in it; 0: what the machine and its limits leave */
+    uint32_t kept_max;        /* further sequences that share the pages (kept states), counted in the plan */
     struct config_options config;
     /* Hidden states for draft models: per tap and row, what enters layer id + 1 before its norm (TAP_MIXTURE; the
      * last layer has none) or the running sum after layer id (TAP_SUM). */
@@ -60,7 +62,8 @@ struct model {
     uint32_t n_index_layers;
     uint32_t topk; /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;
-    uint32_t *selected, *n_selected; /* of one inner step, see model_step */
+    _Atomic uint64_t counters[STEP_COUNTERS]; /* since the model was opened */
+    uint32_t *selected, *n_selected;          /* of one inner step, see model_step */
 };
 
 /* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from

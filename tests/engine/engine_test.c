@@ -169,13 +169,13 @@ static void refusals_are_sentences_and_change_nothing(void **state)
 static void options_are_checked(void **state)
 {
     (void)state;
-    day0_options o = engine_options(), bad[11];
-    static const char *const parts[11] = {"directory",       "models/none",  "sessions_max", "sessions_max",
+    day0_options o = engine_options(), bad[12];
+    static const char *const parts[12] = {"directory",       "models/none",  "sessions_max", "sessions_max",
                                           "checkpoints_max", "piece_tokens", "piece_tokens", "kv",
-                                          "li_scale",        "exec",         "context"};
+                                          "li_scale",        "exec",         "context",      "li_scan"};
     day0_engine *engine;
     day0_error error;
-    for (int i = 0; i < 11; i++)
+    for (int i = 0; i < 12; i++)
         bad[i] = o;
     bad[0].model = NULL;
     bad[1].model = "models/none";
@@ -188,7 +188,8 @@ static void options_are_checked(void **state)
     bad[8].li_scale = "round";
     bad[9].exec = "";
     bad[10].context_max = 0;
-    for (int i = 0; i < 11; i++) {
+    bad[11].li_scan = "int8";
+    for (int i = 0; i < 12; i++) {
         day0_status status = day0_engine_open(&engine, &bad[i], &error);
         assert_null(engine);
         assert_refused(status, i == 1 ? DAY0_NOT_FOUND : DAY0_ARGUMENT, &error, parts[i]);
