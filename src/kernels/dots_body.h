@@ -86,18 +86,20 @@ INLINE void few_tile_mxfp4(float *const *y, const float *const *x, const struct 
             size_t row_scales = part_row((size_t)o, r, part, n_rows) * n_blocks;
             v16_store(scales[o], e8m0_lanes(rows->scales + row_scales + first, n));
         }
-        for (size_t b = 0; b < n; b++)
-            UNROLL for (int half = 0; half < 2; half++) {
-                size_t at = (first + b) * MX_BLOCK + 16 * (size_t)half;
-                v16 input[DOT_TOKENS];
-                UNROLL for (int t = 0; t < tokens; t++)
-                    input[t] = v16_to_mxfp4_order(v16_load(x[t] + at));
-                UNROLL for (int o = 0; o < streams; o++) {
-                    v16 weight = v16_load_mxfp4(codes[o] + at / 2, mxfp4_scaled(scales[o][b]));
+        for (size_t b = 0; b < n; b++) {
+            size_t at = (first + b) * MX_BLOCK;
+            v16 input[DOT_TOKENS][2];
+            UNROLL for (int t = 0; t < tokens; t++)
+                UNROLL for (int half = 0; half < 2; half++)
+                    input[t][half] = v16_to_mxfp4_order(v16_load(x[t] + at + 16 * half));
+            UNROLL for (int o = 0; o < streams; o++) {
+                v16 weight[2];
+                v16_load_mxfp4(weight, codes[o] + at / 2, scales[o][b]);
+                UNROLL for (int half = 0; half < 2; half++)
                     UNROLL for (int t = 0; t < tokens; t++)
-                        sum[t][o] = v16_fma(input[t], weight, sum[t][o]);
-                }
+                        sum[t][o] = v16_fma(input[t][half], weight[half], sum[t][o]);
             }
+        }
     }
     UNROLL for (int t = 0; t < tokens; t++)
         UNROLL for (int o = 0; o < streams; o++)

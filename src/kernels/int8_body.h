@@ -34,6 +34,20 @@ enum {
     INT8_TOKENS = 64, /* whose sums are kept beside each other */
 };
 
+/* Rows lie one after the other, so the codes of the next 16 are one run of memory, which the reads of this panel, 16
+ * short strides side by side, do not make the hardware fetch. Block g asks for its share. */
+INLINE void int8_prefetch(const struct matrix *w, size_t r, size_t g)
+{
+    enum { SHARE = INT8_OUTPUTS * MX_BLOCK / 2 };
+    if (r + 2 * INT8_OUTPUTS <= w->rows) {
+        const char *next = (const char *)w->data + (r + INT8_OUTPUTS) * matrix_row_bytes(w) + g * SHARE;
+        UNROLL for (size_t at = 0; at < SHARE; at += 64)
+            __builtin_prefetch(next + at);
+        if (g % 4 == 0)
+            __builtin_prefetch(w->scales + (r + INT8_OUTPUTS) * (w->columns / MX_BLOCK) + g * INT8_OUTPUTS);
+    }
+}
+
 /* Outputs [r, r + 16), of which `left` are there, for up to INT8_TOKENS tokens. */
 INLINE void int8_panel(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t left,
                        size_t n_tokens)
@@ -58,6 +72,7 @@ INLINE void int8_panel(float *const *y, const void *const *x, const struct matri
             size_t g = first + b;
             v16i weights[8];
             v16 scale = e8m0_lanes(turned[b], INT8_OUTPUTS);
+            int8_prefetch(w, r, g);
             mxfp4_turn(weights, rows, g * (MX_BLOCK / 2));
             for (size_t t = 0; t < n_tokens; t++) {
                 const struct narrow_group *group = (const struct narrow_group *)x[t] + g;

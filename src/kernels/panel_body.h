@@ -7,11 +7,15 @@
 #include "kernels/kernels.h"
 
 enum {
-    PANEL_STEPS = 64,                  /* terms of one lane in a panel */
-    PANEL_COLUMNS = 16 * PANEL_STEPS,  /* of all lanes: 64 KiB of weights for 16 outputs */
+    PANEL_STEPS = 64,                 /* terms of one lane in a panel */
+    PANEL_COLUMNS = 16 * PANEL_STEPS, /* of all lanes: 64 KiB of weights for 16 outputs */
     PANEL_OUTPUTS = 16 * PANEL_VECTORS,
-    PANEL_GROUP = 64,                  /* tokens that share a panel */
-    PANEL_INPUTS = 1 << 18,            /* floats of their inputs: 1 MiB */
+    PANEL_GROUP = 128,       /* tokens that share a panel */
+    PANEL_INPUTS = (1 << 18) + (1 << 12), /* floats of their inputs: 1 MiB */
+    /* Lanes lie a cache line more than a power of two apart, else the same column of all lanes falls into one set of
+     * the L1 cache. */
+    PANEL_GAP = 16,
+    PANEL_LANE = PANEL_STEPS * PANEL_OUTPUTS + PANEL_GAP, /* floats of one lane of weights */
 };
 
 /* sums[t][o] += sum over i < n of x[t][i] * w[i][o], x[t] PANEL_STEPS apart; from +0 if `first`. */
@@ -52,10 +56,17 @@ static __attribute__((noinline)) void panel_tiles(float *sums, const float *x, c
         panel_tile(sums + t * PANEL_OUTPUTS, x + t * PANEL_STEPS, w, n, first, 1);
 }
 
+/* Floats of one lane of a block's inputs. */
+INLINE size_t panel_input_lane(size_t n_tokens)
+{
+    return n_tokens * PANEL_STEPS + PANEL_GAP;
+}
+
 /* Tokens of a group whose inputs have so many columns; below PANEL_TOKENS: too wide for a panel. */
 INLINE size_t panel_group(size_t columns)
 {
-    size_t blocks = (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, tokens = PANEL_INPUTS / PANEL_COLUMNS / blocks;
+    size_t blocks = (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, lane = PANEL_INPUTS / 16 / blocks;
+    size_t tokens = lane < PANEL_GAP ? 0 : (lane - PANEL_GAP) / PANEL_STEPS;
     return tokens < PANEL_GROUP ? tokens / PANEL_TOKENS * PANEL_TOKENS : PANEL_GROUP;
 }
 
@@ -71,15 +82,15 @@ static __attribute__((noinline)) void panel_inputs(float *out, const float *cons
                 from = memcpy(rest, from, (columns - at) * sizeof *rest);
             for (size_t s = 0; s < 16; s++)
                 step[s] = from + 16 * s;
-            float *block = out + at / PANEL_COLUMNS * PANEL_COLUMNS * n_tokens;
-            turn16(block + t * PANEL_STEPS + at % PANEL_COLUMNS / 16, n_tokens * PANEL_STEPS, step);
+            float *block = out + at / PANEL_COLUMNS * 16 * panel_input_lane(n_tokens);
+            turn16(block + t * PANEL_STEPS + at % PANEL_COLUMNS / 16, panel_input_lane(n_tokens), step);
         }
 }
 
-/* Weights lie as [16 lanes][PANEL_STEPS][PANEL_OUTPUTS]: where column `column` of 16 outputs is. */
+/* Weights lie as [16 lanes][PANEL_STEPS][PANEL_OUTPUTS], lanes PANEL_LANE apart: where column `column` of 16 outputs is. */
 INLINE float *panel_at(float *w, size_t column)
 {
-    return w + (column % 16 * PANEL_STEPS + column / 16) * PANEL_OUTPUTS;
+    return w + column % 16 * PANEL_LANE + column / 16 * PANEL_OUTPUTS;
 }
 
 /* Pairs of 16-bit elements are turned as one: half the shuffles. n is a multiple of 32. */
@@ -137,19 +148,19 @@ INLINE void panel_mxfp4(float *w, const void *const *row, size_t n, const uint8_
 
 /* Columns [at, at + n) of any type, beginning with column `done` of them. */
 INLINE void panel_widened(float *w, const struct rows *rows, const size_t *r, size_t at, size_t done, size_t n,
-                          size_t columns, const enum dtype dtype)
+                          const enum dtype dtype)
 {
     enum { CHUNK = 2 * MX_BLOCK };
     _Alignas(64) float wide[16][CHUNK];
     for (size_t c = done; c < n; c += CHUNK) {
         size_t left = n - c < CHUNK ? n - c : CHUNK;
         for (size_t o = 0; o < 16; o++)
-            widen_row(wide[o], rows, r[o], at + c, left, columns, dtype);
+            widen_row(wide[o], rows, r[o], at + c, left, dtype);
         for (size_t i = 0; i < left; i += 16) {
             const void *from[16];
             for (size_t o = 0; o < 16; o++)
                 from[o] = wide[o] + i;
-            turn16(panel_at(w, c + i), PANEL_STEPS * PANEL_OUTPUTS, from);
+            turn16(panel_at(w, c + i), PANEL_LANE, from);
         }
     }
 }
@@ -179,14 +190,13 @@ INLINE void panel_weights(float *w, const struct rows *rows, size_t r, size_t n_
             done = n / 32 * 32;
             panel_bf16(w + v, row, done);
         }
-        panel_widened(w + v, rows, index, at, done, n, columns, dtype);
+        panel_widened(w + v, rows, index, at, done, n, dtype);
     }
 }
 
-/* The 16 lanes of each sum, [16][n_tokens][PANEL_OUTPUTS], added up in the canonical order into y[t][r ...]. */
-INLINE void panel_store(float *const *y, const float *sums, size_t r, size_t left, size_t n_tokens)
+/* The 16 lanes of each sum, [n_tokens][PANEL_OUTPUTS] every `stride`, added up in the canonical order into y[t][r ...]. */
+INLINE void panel_store(float *const *y, const float *sums, size_t stride, size_t r, size_t left, size_t n_tokens)
 {
-    size_t stride = n_tokens * PANEL_OUTPUTS;
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t v = 0; v < left; v += 16) {
             const float *from = sums + t * PANEL_OUTPUTS + v;
@@ -204,19 +214,20 @@ INLINE void panel_store(float *const *y, const float *sums, size_t r, size_t lef
 INLINE void panel_dots(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                        size_t n_tokens, const enum dtype dtype)
 {
-    _Alignas(64) float inputs[PANEL_INPUTS], weights[16 * PANEL_STEPS * PANEL_OUTPUTS];
-    _Alignas(64) float sums[16 * PANEL_GROUP * PANEL_OUTPUTS];
+    _Alignas(64) float inputs[PANEL_INPUTS], weights[16 * PANEL_LANE];
+    _Alignas(64) float sums[16 * (PANEL_GROUP * PANEL_OUTPUTS + PANEL_GAP)];
+    size_t input_lane = panel_input_lane(n_tokens), sum_lane = n_tokens * PANEL_OUTPUTS + PANEL_GAP;
     panel_inputs(inputs, x, columns, n_tokens);
     for (size_t r = 0; r < n_rows; r += PANEL_OUTPUTS) {
-        for (size_t at = 0; at < columns; at += PANEL_COLUMNS) {
+        const float *block = inputs;
+        for (size_t at = 0; at < columns; at += PANEL_COLUMNS, block += 16 * input_lane) {
             size_t n = columns - at < PANEL_COLUMNS ? columns - at : PANEL_COLUMNS;
             panel_weights(weights, rows, r, n_rows, at, n, columns, dtype);
             for (size_t lane = 0; lane < 16; lane++)
-                panel_tiles(sums + lane * n_tokens * PANEL_OUTPUTS,
-                            inputs + at * n_tokens + lane * n_tokens * PANEL_STEPS,
-                            weights + lane * PANEL_STEPS * PANEL_OUTPUTS, (n + 15 - lane) / 16, at == 0, n_tokens);
+                panel_tiles(sums + lane * sum_lane, block + lane * input_lane, weights + lane * PANEL_LANE,
+                            (n + 15 - lane) / 16, at == 0, n_tokens);
         }
-        panel_store(y, sums, r, n_rows - r < PANEL_OUTPUTS ? n_rows - r : PANEL_OUTPUTS, n_tokens);
+        panel_store(y, sums, sum_lane, r, n_rows - r < PANEL_OUTPUTS ? n_rows - r : PANEL_OUTPUTS, n_tokens);
     }
 }
 

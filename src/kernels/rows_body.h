@@ -53,22 +53,10 @@ INLINE v16 e8m0_lanes(const uint8_t *p, size_t n)
 /* Of so many blocks the scales are turned into floats at a time. */
 enum { SCALES = 16 };
 
-/* Columns [at, at + n) of row r as float32, at a multiple of the block size. */
-INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, size_t n, size_t columns,
-                      const enum dtype dtype)
+/* Columns [at, at + n) of row r as float32. */
+INLINE void widen_row(float *out, const struct rows *rows, size_t r, size_t at, size_t n, const enum dtype dtype)
 {
     const char *row = row_at(rows, r);
-    if (dtype == DTYPE_MXFP4) {
-        const uint8_t *codes = (const uint8_t *)row + at / 2;
-        float scales[SCALES];
-        v16_store(scales, e8m0_lanes(rows->scales + (r * columns + at) / MX_BLOCK, n / MX_BLOCK));
-        for (size_t i = 0; i < n; i += MX_BLOCK) {
-            mxfp4_table table = mxfp4_scaled(scales[i / MX_BLOCK]);
-            v16_store(out + i, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2, table)));
-            v16_store(out + i + 16, v16_from_mxfp4_order(v16_load_mxfp4(codes + i / 2 + 8, table)));
-        }
-        return;
-    }
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
         v16_store(out + i, widen(row, at + i, dtype));

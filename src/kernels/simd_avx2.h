@@ -249,44 +249,41 @@ INLINE v16 v16_load_e4m3_small(const uint8_t *p)
     return (v16){_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
 }
 
-/* The lookup has eight entries: magnitudes; the sign bit of a code is moved to that of the float. */
-typedef __m256 mxfp4_table;
-
-INLINE mxfp4_table mxfp4_scaled(float scale)
+/* One block. The upper two bytes of a float say all of an E2M1 value; they are looked up for even and odd codes side
+ * by side, and joined in the order 0 2 4 6 1 3 5 7 of each eight. */
+INLINE void v16_load_mxfp4(v16 w[2], const uint8_t *p, float scale)
 {
-    return _mm256_mul_ps(_mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f), _mm256_set1_ps(scale));
-}
-
-INLINE __m256 v8_mxfp4(const uint8_t *p, mxfp4_table table)
-{
-    int32_t packed;
-    memcpy(&packed, p, sizeof packed);
-    __m256i codes = _mm256_set1_epi32(packed);
-    __m256i index = _mm256_srlv_epi32(codes, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-    __m256i signs = _mm256_sllv_epi32(codes, _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0));
-    __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(signs), _mm256_set1_ps(-0.0f));
-    return _mm256_xor_ps(_mm256_permutevar8x32_ps(table, index), sign);
-}
-
-INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table table)
-{
-    return (v16){v8_mxfp4(p, table), v8_mxfp4(p + 4, table)};
+    __m256i third = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64));
+    __m256i fourth = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 63, 63, 63, 64, 64, 64, 64, -128, -65, -65, -65, -64, -64, -64, -64));
+    __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)p)), zero = _mm256_setzero_si256();
+    __m256i codes = _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    __m256i a = _mm256_shuffle_epi8(third, codes), b = _mm256_shuffle_epi8(fourth, codes);
+    __m256i first = _mm256_unpacklo_epi8(a, b), second = _mm256_unpackhi_epi8(a, b);
+    __m256 factor = _mm256_set1_ps(scale);
+    w[0].low = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, first)), factor);
+    w[0].high = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, first)), factor);
+    w[1].low = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, second)), factor);
+    w[1].high = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, second)), factor);
 }
 
 INLINE v16 v16_to_mxfp4_order(v16 x)
 {
-    return x;
+    __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    return (v16){_mm256_permutevar8x32_ps(x.low, order), _mm256_permutevar8x32_ps(x.high, order)};
 }
 
 INLINE v16 v16_from_mxfp4_order(v16 x)
 {
-    return x;
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    return (v16){_mm256_permutevar8x32_ps(x.low, order), _mm256_permutevar8x32_ps(x.high, order)};
 }
 
 /* The values of the codes in the low four bits of each lane. */
 INLINE v16 v16_e2m1(v16i codes)
 {
-    __m256 table = mxfp4_scaled(1.0f), sign = _mm256_set1_ps(-0.0f);
+    __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f), sign = _mm256_set1_ps(-0.0f);
     __m256 low = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes.low, 28)), sign);
     __m256 high = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes.high, 28)), sign);
     return (v16){_mm256_xor_ps(_mm256_permutevar8x32_ps(table, codes.low), low),

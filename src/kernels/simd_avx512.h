@@ -240,21 +240,25 @@ INLINE v16 v16_load_e4m3_small(const uint8_t *p)
 /* MXFP4. A table is the sixteen E2M1 values times a block's scale. Eight code bytes give sixteen lanes in an order
  * of the tier's own, here 0 8 1 9 2 10 ...: one broadcast and one shift then put every code where the lookup reads
  * it. */
-typedef v16 mxfp4_table;
-
-INLINE mxfp4_table mxfp4_scaled(float scale)
+INLINE v16 mxfp4_values(void)
 {
-    v16 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f,
-                                -3.0f, -4.0f, -6.0f);
-    return _mm512_mul_ps(values, _mm512_set1_ps(scale));
+    return _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f,
+                          -4.0f, -6.0f);
 }
 
-INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table table)
+INLINE v16 mxfp4_half(const uint8_t *p, v16 table)
 {
     uint64_t codes;
     memcpy(&codes, p, sizeof codes);
     __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
     return _mm512_permutexvar_ps(_mm512_srlv_epi64(_mm512_set1_epi64((long long)codes), shifts), table);
+}
+
+INLINE void v16_load_mxfp4(v16 w[2], const uint8_t *p, float scale)
+{
+    v16 table = _mm512_mul_ps(mxfp4_values(), _mm512_set1_ps(scale));
+    w[0] = mxfp4_half(p, table);
+    w[1] = mxfp4_half(p + 8, table);
 }
 
 INLINE v16 v16_to_mxfp4_order(v16 x)
@@ -270,7 +274,7 @@ INLINE v16 v16_from_mxfp4_order(v16 x)
 /* The values of the codes in the low four bits of each lane. */
 INLINE v16 v16_e2m1(v16i codes)
 {
-    return _mm512_permutexvar_ps(codes, mxfp4_scaled(1.0f));
+    return _mm512_permutexvar_ps(codes, mxfp4_values());
 }
 
 INLINE v16 v16_four_rows(const char *const *in, size_t at)

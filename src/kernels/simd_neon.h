@@ -317,14 +317,7 @@ INLINE v16 v16_load_e4m3_small(const uint8_t *p)
 }
 
 /* The lookup gives the high bytes of halves, whose low bytes are zero for every E2M1 value. */
-typedef float mxfp4_table;
-
-INLINE mxfp4_table mxfp4_scaled(float scale)
-{
-    return scale;
-}
-
-INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table scale)
+INLINE v16 mxfp4_half(const uint8_t *p, float scale)
 {
     static const uint8_t high_bytes[16] = {0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42, 0x44, 0x46,
                                            0x80, 0xb8, 0xbc, 0xbe, 0xc0, 0xc2, 0xc4, 0xc6};
@@ -334,6 +327,12 @@ INLINE v16 v16_load_mxfp4(const uint8_t *p, mxfp4_table scale)
     uint16x8_t low = vshll_n_u8(vqtbl1_u8(table, codes.val[0]), 8);
     uint16x8_t high = vshll_n_u8(vqtbl1_u8(table, codes.val[1]), 8);
     return v16_mul(v16_f16(low, high), v16_set(scale));
+}
+
+INLINE void v16_load_mxfp4(v16 w[2], const uint8_t *p, float scale)
+{
+    w[0] = mxfp4_half(p, scale);
+    w[1] = mxfp4_half(p + 8, scale);
 }
 
 INLINE v16 v16_to_mxfp4_order(v16 x)

@@ -2,8 +2,8 @@
 
 #include "base/check.h"
 
-/* A tile is at least 16 outputs, so that a call is worth it, and at most 256, so that threads stay in balance. */
-enum { TILE_OUTPUTS_MIN = 16, TILE_OUTPUTS_MAX = 256, TILES_PER_THREAD = 8 };
+/* A tile is at least 16 outputs, so that a call is worth it, and at most 512, so that threads stay in balance. */
+enum { TILE_OUTPUTS_MIN = 16, TILE_OUTPUTS_MAX = 512, TILES_PER_THREAD = 8 };
 
 struct linear_args {
     struct inputs x;

@@ -21,7 +21,7 @@ struct experts_args {
     uint32_t tile_outputs;
 };
 
-enum { EXPERT_ROWS = 32 }; /* rows of one expert that a tile holds in scratch at a time */
+enum { EXPERT_ROWS = 64 }; /* rows of one expert that a tile holds in scratch at a time */
 
 size_t moe_groups_bytes(uint32_t rows, uint32_t n_experts, uint32_t n_chosen)
 {

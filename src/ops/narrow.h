@@ -14,7 +14,7 @@
 
 enum act { ACT_EXACT, ACT_INT8, ACT_F16, ACT_COUNT };
 
-enum { LINEAR_ROWS = 64 }; /* rows a kernel call takes at most */
+enum { LINEAR_ROWS = 128 }; /* rows a kernel call takes at most */
 
 /* "exact", "int8", "f16". */
 const char *act_name(enum act act);
