@@ -46,6 +46,11 @@ enum status bench_report_table(FILE *out, const struct bench_request *request, c
                 100 * bandwidth_fraction(result, row), 1e3 * row->gflop_per_token,
                 100 * arithmetic_fraction(result, row));
     }
+    if (result->counters[STEP_SCANS] > 0)
+        fprintf(out, "\nindex scans: %llu, %.1f keys a scan scored exactly, %llu scans fell back to exact scores\n",
+                (unsigned long long)result->counters[STEP_SCANS],
+                (double)result->counters[STEP_KEYS_RESCORED] / (double)result->counters[STEP_SCANS],
+                (unsigned long long)result->counters[STEP_SCANS_FELL_BACK]);
     return written(out, err);
 }
 

@@ -194,6 +194,8 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
             result->f32_gflop_s = probe_f32_gflop_s(b.model->team);
         }
         status = run_all(&b, err);
+        for (int c = 0; c < STEP_COUNTERS; c++)
+            result->counters[c] = b.model->counters[c];
     }
     close_all(&b);
     return status;

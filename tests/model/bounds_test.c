@@ -190,7 +190,10 @@ static uint32_t definition(const struct scan *s, uint32_t row, uint32_t n_keys, 
 {
     static uint64_t ranks[KEYS_MAX];
     struct kernels kernels;
-    kernels_select(&kernels, 0);
+    struct error err;
+    unsigned tiers;
+    must(tiers_parse(NULL, &tiers, &err), &err);
+    kernels_select(&kernels, tiers);
     for (uint32_t at = 0; at < n_keys; at += INDEX_BLOCK_KEYS) {
         float scores[INDEX_BLOCK_KEYS];
         (s->c.dtype == DTYPE_BF16 ? kernels.index_scores_bf16 : kernels.index_scores_mxfp8)(
@@ -276,8 +279,13 @@ static void every_kind(void **state)
         for (int kind = 0; kind < KINDS; kind++)
             for (int t = 0; t < 2; t++)
                 for (int segments = 0; segments < 2; segments++) {
-                    struct scan_case c = {(enum kind)kind, types[t], 2500 + 64 * (uint32_t)seed + (uint32_t)kind,
-                                          seed % 2 ? 100 : 17, segments ? 2 : ROWS, segments ? 8 : 1, seed};
+                    struct scan_case c = {(enum kind)kind,
+                                          types[t],
+                                          2500 + 64 * (uint32_t)seed + (uint32_t)kind,
+                                          seed % 2 ? 100 : 17,
+                                          segments ? 2 : ROWS,
+                                          segments ? 8 : 1,
+                                          seed};
                     check_case(&c, seed == 1 && t == segments);
                 }
 }
