@@ -5,12 +5,14 @@
 
 #include "ops/linear.h"
 
-/* Heads that a tile takes at most: they share each cache row that is read. */
-enum { HEADS_PER_TILE_MAX = 16 };
+enum {
+    HEADS_PER_TILE_MAX = 32, /* they share each cache row that is read and widened */
+    TILES_PER_THREAD = 4,    /* enough to keep all threads busy */
+};
 
 struct attend_args {
     struct mla_op op;
-    uint32_t heads_per_tile, n_groups;
+    uint32_t n_threads;
 };
 
 static struct mla_op *keep(struct plan *plan, const struct mla_op *op)
@@ -145,13 +147,29 @@ static struct attend_scratch attend_scratch_of(const struct plan_context *contex
     return s;
 }
 
+/* Groups that a row's heads fall into: as few as leave every thread its tiles. */
+static uint32_t head_groups(const struct attend_args *a, uint32_t n_rows)
+{
+    uint32_t least = (a->op.n_heads + HEADS_PER_TILE_MAX - 1) / HEADS_PER_TILE_MAX;
+    if (n_rows >= TILES_PER_THREAD * a->n_threads || least >= a->n_threads)
+        return least;
+    return a->op.n_heads < a->n_threads ? a->op.n_heads : a->n_threads;
+}
+
+static uint32_t heads_per_tile(const struct attend_args *a, uint32_t n_rows)
+{
+    uint32_t groups = head_groups(a, n_rows);
+    return (a->op.n_heads + groups - 1) / groups;
+}
+
 static void run_attend(const struct plan_context *context, const void *args, uint32_t tile)
 {
     const struct attend_args *a = args;
     const struct mla_op *op = &a->op;
     const struct step *step = step_of(context);
-    uint32_t row = tile / a->n_groups, first_head = tile % a->n_groups * a->heads_per_tile;
-    uint32_t n_heads = op->n_heads - first_head < a->heads_per_tile ? op->n_heads - first_head : a->heads_per_tile;
+    uint32_t groups = head_groups(a, step->n_rows), share = heads_per_tile(a, step->n_rows);
+    uint32_t row = tile / groups, first_head = tile % groups * share;
+    uint32_t left = op->n_heads > first_head ? op->n_heads - first_head : 0, n_heads = left < share ? left : share;
     const struct sequence *sequence = step_row_span(step, row)->sequence;
     const uint32_t *selected = NULL;
     uint32_t n_keys = step_row_position(step, row) + 1;
@@ -162,7 +180,9 @@ static void run_attend(const struct plan_context *context, const void *args, uin
     attend_f32_fn *attend =
         sequence->layout->latent_dtype == DTYPE_F32 ? context->kernels->attend_f32 : context->kernels->attend_bf16;
     const float *q = buffer_row(context, op->absorbed, row) + (size_t)first_head * width_of(op);
-    struct attend_scratch s = attend_scratch_of(context, a->heads_per_tile, op->latent);
+    struct attend_scratch s = attend_scratch_of(context, share, op->latent);
+    if (n_heads == 0)
+        return;
     for (uint32_t first = 0; first < n_keys; first += ATTEND_CHUNK) {
         uint32_t n = n_keys - first < ATTEND_CHUNK ? n_keys - first : ATTEND_CHUNK;
         for (uint32_t i = 0; i < n; i++)
@@ -183,17 +203,17 @@ static void run_attend(const struct plan_context *context, const void *args, uin
 
 static uint32_t tiles_attend(const struct plan_context *context, const void *args)
 {
-    return step_of(context)->n_rows * ((const struct attend_args *)args)->n_groups;
+    uint32_t n_rows = step_of(context)->n_rows;
+    return n_rows * head_groups(args, n_rows);
 }
 
 void op_mla_attend(struct plan *plan, const struct mla_op *op, unsigned n_threads)
 {
     struct attend_args *a = plan_args(plan, sizeof *a);
     a->op = *op;
-    uint32_t share = (op->n_heads + n_threads - 1) / n_threads;
-    a->heads_per_tile = share < HEADS_PER_TILE_MAX ? share : HEADS_PER_TILE_MAX;
-    a->n_groups = (op->n_heads + a->heads_per_tile - 1) / a->heads_per_tile;
-    plan_scratch(plan, attend_scratch_bytes(a->heads_per_tile, op->latent));
+    a->n_threads = n_threads;
+    plan_scratch(plan, attend_scratch_bytes(op->n_heads < HEADS_PER_TILE_MAX ? op->n_heads : HEADS_PER_TILE_MAX,
+                                            op->latent));
     uint64_t reads = buffer_bit(op->absorbed) | (uint64_t)1 << op->cache;
     if (op->sparse)
         reads |= buffer_bit(op->selected) | buffer_bit(op->n_selected);
