@@ -6,10 +6,10 @@
  * the context is not longer than k, everything is chosen and nothing is scanned; keys are written all the same.
  *
  * A scan by bounds (SCAN_BOUNDS) knows of each key an interval that holds its score (kernels/index.def). It keeps the
- * keys whose upper bound is not below the k-th largest lower bound; of those, a key whose lower bound is above the k+1st
- * largest upper bound is chosen, and only the others are scored. The chosen set is the same. Where more keys stay than
- * there is room for (equal scores, bounds that are too wide) or a query has no bounds, the row's segment is scanned by
- * scores instead, and counted. */
+ * keys whose upper bound is not below the k-th largest lower bound; of those, a key whose lower bound is above the
+ * k+1st largest upper bound is chosen, and only the others are scored. The chosen set is the same. Where more keys stay
+ * than there is room for (equal scores, bounds that are too wide) or a query has no bounds, the row's segment is
+ * scanned by scores instead, and counted. */
 #ifndef DAY0_OPS_DSA_H
 #define DAY0_OPS_DSA_H
 

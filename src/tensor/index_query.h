@@ -37,7 +37,8 @@ static inline int16_t *index_query_codes(const void *query, size_t H)
     return (int16_t *)(void *)(index_query_weights(query) + H);
 }
 
-/* The last step of index_query_s16: from the sums of P(wq) and P(ws), m / 8192, the sum of |w| and the largest ratio. */
+/* The last step of index_query_s16: from the sums of P(wq) and P(ws), m / 8192, the sum of |w| and the largest
+ * ratio. */
 static inline void index_query_finish(void *out, float loose, float rest_loose, float magnitudes, float total,
                                       float ratio, size_t H, size_t D)
 {
