@@ -4,10 +4,11 @@ BUILD ?= release
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-ifeq ($(filter $(BUILD),release debug asan tsan cover fuzz lint),)
-$(error BUILD=$(BUILD): there are release, debug, asan, tsan, cover, fuzz and lint)
+ifeq ($(filter $(BUILD),release debug asan tsan cover fuzz lint emulated),)
+$(error BUILD=$(BUILD): there are release, debug, asan, tsan, cover, fuzz, lint and emulated)
 endif
-OUT := build/$(BUILD)$(if $(filter-out gcc,$(CC)),-$(notdir $(CC)))
+variant = build/$(1)$(if $(filter-out gcc,$(CC)),-$(notdir $(CC)))
+OUT := $(call variant,$(BUILD))
 
 FLAGS_release :=
 FLAGS_debug := -O0
@@ -27,6 +28,13 @@ FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
 FLAGS_avx512fp16 := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi -mavx512fp16
 FLAGS_neon :=
+# For make check-emulated: AVX-512 in plain x86-64, said to be there. -Og, as -O2 takes minutes over so much inlining.
+ifeq ($(BUILD),emulated)
+emulation := -Itests/kernels/emulated
+FLAGS_avx512 := $(emulation) -Og -g0 -Wno-psabi
+FLAGS_avx512fp16 := $(FLAGS_avx512) -DEMULATE_AVX512FP16
+$(OUT)/src/cpu/tiers.o: CFLAGS += $(emulation)
+endif
 ALL_TIERS := avx2 avx512 avx512fp16 neon
 compile = $(if $(V),,@echo '$(notdir $(CC)) $<';) $(CC) $(CFLAGS)
 link = $(if $(V),,@echo 'link $@';) $(CC) $(CFLAGS)
@@ -49,8 +57,8 @@ tests := $(kernel_test) $(unit_tests) $(fuzz_tests) $(model_tests) $(engine_test
 run_tests := CC='$(CC)' DAY0_BINARY=$(OUT)/day0 $(if $(filter release,$(BUILD)),,TEST_SECONDS_MAX=3600) \
 	sh tools/run_tests.sh
 
-.PHONY: all day0 help tests check check-slow check-kernels check-bare check-install install uninstall lint fmt fuzz \
-	clean
+.PHONY: all day0 help tests check check-slow check-kernels check-emulated check-bare check-install install \
+	uninstall lint fmt fuzz clean
 all: day0
 
 help:
@@ -58,8 +66,9 @@ help:
 
 #: make                 builds ./day0
 #: make check           builds and runs every test; ends with N passed, N failed, N skipped
-#: make check-slow      the same at length, with more seeds, and NEON and an old CPU in emulation
+#: make check-slow      the same at length, with more seeds, and NEON, AVX-512 and an old CPU in emulation
 #: make check-kernels   the kernel test alone: K=<part of a name> SEED=<n> CPU=<tier> BENCH=1 QUICK=1
+#: make check-emulated  the same with the bodies for AVX-512 and its FP16 in emulation, on any x86-64 with AVX2
 #: make check-bare      sh bootstrap.sh check in a bare Debian 12 (root, debootstrap): WHAT=deps|demo|check|lint|install
 #: make install         to PREFIX (/usr/local) below DESTDIR: command, library, header, day0.pc, model
 #: make uninstall       takes it away
@@ -119,14 +128,23 @@ check: tests $(if $(install_test),$(installed_library))
 neon_cc := aarch64-linux-gnu-gcc
 neon_test := build/release-$(neon_cc)/tests/kernels/check
 have = $(shell command -v $(1))
+emulated_test := $(call variant,emulated)/tests/kernels/check
+have_simde = $(and $(findstring x86_64,$(MACHINE)),$(shell $(CC) -E -include simde/x86/avx512.h -x c /dev/null \
+	>/dev/null 2>&1 && echo yes))
 check-slow: tests
 	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
+	$(if $(have_simde),@$(MAKE) --no-print-directory BUILD=emulated $(emulated_test))
 	@DAY0_SLOW=1 $(run_tests) $(tests) $(foreach seed,2 3 4,SEED=$(seed) $(kernel_test)) SEED= \
+	$(if $(have_simde),CPU=avx512fp16 $(emulated_test) CPU=,--skip 'AVX-512 kernels: there is no libsimde-dev for x86') \
 	QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(filter-out %/bpe_test,$(unit_tests)) \
 	$(if $(call have,$(neon_cc)),--with qemu-aarch64 $(neon_test),--skip 'NEON kernels: there is no $(neon_cc)')
 
 check-kernels: $(kernel_test)
 	@$(foreach name,K SEED CPU BENCH QUICK,$(if $($(name)),$(name)='$($(name))')) $(kernel_test)
+
+check-emulated:
+	$(if $(have_simde),,$(error check-emulated needs x86-64 and SIMDe: sh bootstrap.sh deps emulation))
+	@$(MAKE) --no-print-directory BUILD=emulated check-kernels
 
 check-bare:
 	@sh tools/check_bare.sh $(WHAT)

@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 build_packages='gcc make libc6-dev libjansson-dev libpcre2-dev libhwloc-dev libxxhash-dev libzstd-dev libedit-dev'
 check_packages='libcmocka-dev pkg-config g++'
 lint_packages='git clang clang-format clang-tidy shellcheck'
-emulation_packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' # for make check-slow
+emulation_packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libsimde-dev' # for make check-slow
 
 usage() {
     sed -n '/^#     /s/^#     //p' "$0" >&2

@@ -67,6 +67,7 @@ typedef struct day0_options {
     const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
     const char *act;            /* how activations meet weights: "exact" (NULL), "int8" or "f16", docs/KERNELS.md */
     const char *exec;           /* "graph" (NULL) or "eager" */
+    const char *streams;        /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
     const char *kv;             /* latent cache: "bf16" (NULL) or "f32" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
@@ -90,9 +91,9 @@ typedef struct day0_memory {
     uint64_t weights_bytes;     /* mapped from the checkpoint; the system may drop and reread them */
     uint64_t cache_bytes;       /* room for latents and index keys */
     uint64_t cache_used_bytes;  /* of it, held by sessions and checkpoints now */
-    uint64_t sessions_bytes;    /* recurrent states of sessions_max sessions */
+    uint64_t sessions_bytes;    /* recurrent states, texts and logits of sessions_max sessions */
     uint64_t checkpoints_bytes; /* room for states kept for reuse */
-    uint64_t workspace_bytes;   /* of a step */
+    uint64_t workspace_bytes;   /* of a step; and the program, its tokenizer and vectors in float32 */
     uint64_t total_bytes;       /* the plan: all but cache_used_bytes */
 } day0_memory;
 

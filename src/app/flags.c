@@ -32,31 +32,22 @@ enum {
     THREADS,
     CPU,
     EXEC,
+    STREAMS,
     ACCEPT_UNKNOWN,
 };
 
 static const struct option shared[] = {
-    {"model", required_argument, NULL, 'm'},
-    {"tokens", required_argument, NULL, 'n'},
-    {"temp", required_argument, NULL, TEMP},
-    {"top-p", required_argument, NULL, TOP_P},
-    {"top-k", required_argument, NULL, TOP_K},
-    {"min-p", required_argument, NULL, MIN_P},
-    {"seed", required_argument, NULL, SEED},
-    {"think", no_argument, NULL, THINK},
-    {"stats", no_argument, NULL, STATS},
-    {"ctx", required_argument, NULL, CTX},
-    {"budget", required_argument, NULL, BUDGET},
-    {"preload", no_argument, NULL, PRELOAD},
-    {"act", required_argument, NULL, ACT},
-    {"kv", required_argument, NULL, KV},
-    {"li", required_argument, NULL, LI},
-    {"li-scale", required_argument, NULL, LI_SCALE},
-    {"li-scan", required_argument, NULL, LI_SCAN},
-    {"threads", required_argument, NULL, THREADS},
-    {"cpu", required_argument, NULL, CPU},
-    {"exec", required_argument, NULL, EXEC},
-    {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
+    {"model", required_argument, NULL, 'm'},       {"tokens", required_argument, NULL, 'n'},
+    {"temp", required_argument, NULL, TEMP},       {"top-p", required_argument, NULL, TOP_P},
+    {"top-k", required_argument, NULL, TOP_K},     {"min-p", required_argument, NULL, MIN_P},
+    {"seed", required_argument, NULL, SEED},       {"think", no_argument, NULL, THINK},
+    {"stats", no_argument, NULL, STATS},           {"ctx", required_argument, NULL, CTX},
+    {"budget", required_argument, NULL, BUDGET},   {"preload", no_argument, NULL, PRELOAD},
+    {"act", required_argument, NULL, ACT},         {"kv", required_argument, NULL, KV},
+    {"li", required_argument, NULL, LI},           {"li-scale", required_argument, NULL, LI_SCALE},
+    {"li-scan", required_argument, NULL, LI_SCAN}, {"threads", required_argument, NULL, THREADS},
+    {"cpu", required_argument, NULL, CPU},         {"exec", required_argument, NULL, EXEC},
+    {"streams", required_argument, NULL, STREAMS}, {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
@@ -183,6 +174,9 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
         return STATUS_OK;
     case EXEC:
         f->options.exec = value;
+        return STATUS_OK;
+    case STREAMS:
+        f->options.streams = value;
         return STATUS_OK;
     case ACCEPT_UNKNOWN:
         f->options.accept_unknown = true;

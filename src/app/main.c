@@ -16,6 +16,7 @@ static const struct {
     {"logits", "write the raw logits of a list of token ids", lab_logits},
     {"eval", "likelihood of a text, and what a policy costs in quality", lab_eval},
     {"bench", "speed of prompts and of generation, against what the machine can do", lab_bench},
+    {"trace", "what each worker does when, in one step", lab_trace},
     {"tokenize", "text to token ids, and back", lab_tokenize},
     {"render", "a chat request as the model sees it", lab_render},
 };

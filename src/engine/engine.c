@@ -42,13 +42,15 @@ static enum status choose(const char *name, const char *word, const char *const 
 
 static enum status model_options_of(const day0_options *o, struct model_options *m, struct error *err)
 {
-    static const char *const execs[] = {"graph", "eager"}, *const kvs[] = {"bf16", "f32"},
-                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const acts[] = {"exact", "int8", "f16"}, *const scans[] = {"bounds", "exact"};
+    static const char *const execs[] = {"graph", "eager"}, *const switches[] = {"on", "off"},
+                             *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
+                             *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "f16"},
+                             *const scans[] = {"bounds", "exact"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
-    int exec, kv, li, rule, scan, act;
+    int exec, streams, kv, li, rule, scan, act;
     TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
+    TRY(choose("streams", o->streams, switches, 2, &streams, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
@@ -57,6 +59,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->cpu = o->cpu;
     m->n_threads = o->threads;
     m->exec = (enum exec_mode)exec;
+    m->streams = streams == 0;
     m->act = (enum act)act;
     m->latent_dtype = kv_types[kv];
     m->index_dtype = li_types[li];

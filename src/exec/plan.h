@@ -3,8 +3,8 @@
  * A plan is an array of nodes. A node is a task split into tiles, with the nodes it waits for; how many tiles it has is
  * a function of the step, asked when its inputs are ready, since contexts grow and the router decides. Nodes name the
  * resources (buffers, caches) they read and write, and the plan derives who waits for whom, so an order is never stated
- * twice. Buffers have fixed offsets in one workspace. Everything that varies from step to step lives in the caller's
- * parameter block, which nodes see as `step`; a plan is never rebuilt. */
+ * twice. Buffers have fixed offsets in one workspace, and may share memory (plan_place). Everything that varies from
+ * step to step lives in the caller's parameter block, which nodes see as `step`; a plan is never rebuilt. */
 #ifndef DAY0_EXEC_PLAN_H
 #define DAY0_EXEC_PLAN_H
 
@@ -18,6 +18,7 @@
 enum {
     PLAN_RESOURCES_MAX = 64, /* one bit each in a mask */
     PLAN_WAITS_MAX = 12,
+    PLAN_NO_LAYER = UINT32_MAX,
 };
 
 /* What a tile sees. `scratch` belongs to the worker, `workspace` to the step. */
@@ -37,6 +38,9 @@ struct plan_node {
     plan_run_fn *run;
     plan_tiles_fn *tiles;
     const void *args;
+    /* Filled by plan_add. */
+    uint32_t layer; /* see plan_layer */
+    bool awaited;   /* some node waits for this one */
     uint32_t n_waits;
     uint32_t waits[PLAN_WAITS_MAX];
 };
@@ -52,6 +56,7 @@ struct plan {
     struct plan_node *nodes;
     uint32_t n_nodes, nodes_max;
     uint32_t n_resources;
+    uint32_t layer;
     size_t workspace_bytes, scratch_bytes;
     struct arena arena; /* nodes and argument blocks */
     struct plan_hazards *hazards;
@@ -74,12 +79,23 @@ void plan_scratch(struct plan *plan, size_t bytes);
 /* Zeroed memory for an argument block, living as long as the plan. */
 void *plan_args(struct plan *plan, size_t bytes);
 
+/* Nodes that are added from now on belong to this layer, PLAN_NO_LAYER: to none. For those who read traces. */
+void plan_layer(struct plan *plan, uint32_t layer);
+
 /* Adds a node (its waits are filled here). `reads` and `writes` are masks of resources; a node that updates something
  * names it in `writes` alone. */
 void plan_add(struct plan *plan, struct plan_node node, uint64_t reads, uint64_t writes);
 
 /* The node that wrote a buffer last, while building; UINT32_MAX before any. */
 uint32_t plan_writer(const struct plan *plan, struct buffer buffer);
+
+/* What the resources of a mask hold is needed by no later node: before another reads one it is written as a whole. */
+void plan_forget(struct plan *plan, uint64_t resources);
+
+/* Once all nodes are there: gives buffers that are never in use at the same time a common place, and starts building
+ * anew; the caller makes the same buffers and adds the same nodes again. Only what the waits keep apart anyway shares
+ * memory, so no node waits for longer. */
+void plan_place(struct plan *plan);
 
 /* Ends building: what only building needed is released. */
 void plan_seal(struct plan *plan);

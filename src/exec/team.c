@@ -10,14 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/check.h"
 #include "cpu/machine.h"
 
-/* Turns of spinning, some tens of microseconds, before a worker sleeps or a waiter yields. */
-enum { SPIN_TURNS = 4000 };
+/* Turns of spinning, some tens of microseconds, before a worker sleeps; a waiter hopes a while longer, as it cannot be
+ * woken. Then it sleeps, too: on a crowded machine whoever it waits for may need its core, which yielding would not
+ * give to a thread that queues for another. */
+enum { SPIN_TURNS = 4000, WAIT_TURNS = 4 * SPIN_TURNS, NAP_NANOSECONDS = 50000 };
 
 struct team {
     _Atomic uint32_t epoch; /* counts runs; the futex that idle workers sleep on */
@@ -44,13 +47,17 @@ static void futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-void team_pause(unsigned *turns)
+bool team_pause(unsigned *turns)
 {
-    if (++*turns % SPIN_TURNS == 0)
-        sched_yield();
+    if (*turns >= WAIT_TURNS) {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
+        return true;
+    }
+    ++*turns;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+    return false;
 }
 
 /* Waits until the epoch leaves `seen`; gives the new one. */

@@ -2,6 +2,8 @@
 #ifndef DAY0_EXEC_TEAM_H
 #define DAY0_EXEC_TEAM_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 enum { TEAM_THREADS_MAX = 256 };
@@ -17,8 +19,8 @@ unsigned team_size(const struct team *team);
 /* Runs function(context, worker) on every worker; returns when all have. Not reentrant. */
 void team_run(struct team *team, void (*function)(void *context, unsigned worker), void *context);
 
-/* One turn of waiting for another thread: a pause, and now and then the core is given up, so that a crowded machine
- * goes on. `turns` counts from 0 and belongs to the caller. */
-void team_pause(unsigned *turns);
+/* One turn of waiting for another thread: a pause, or after many of them a nap, so that a crowded machine goes on; then
+ * it gives true. `turns` counts from 0 and belongs to the caller. */
+bool team_pause(unsigned *turns);
 
 #endif

@@ -62,7 +62,7 @@ INLINE v16 bounds_units(v16i exponent)
     return v16_where_less(unit, v16_set(0x1p70f), unit, v16_set(INFINITY));
 }
 
-/* Dimensions d and d + 1 (absent: 0) of a block's keys, as code + anchor in the lowest 16 bits, one beside the other. */
+/* Dimensions d and d + 1 of a block's keys, each as code + anchor, whose lowest 16 bits go beside each other. */
 INLINE v16i bounds_pair(v16 first, v16 second)
 {
     v16i low = v16i_and(v16_bits(first), v16i_set(0xffff));

@@ -17,7 +17,12 @@ INLINE void sum_each(float *sums, const v16 *v, const int n)
     }
 }
 
-enum { FEW_TOKENS = 8 }; /* that read rows straight from memory */
+enum {
+    FEW_TOKENS = 16,    /* that read rows straight from memory */
+    FEW_MXFP4 = 8,      /* the same where widening costs more */
+    FEW_ROWS = 8,       /* of every stream, that meet one token after the other */
+    FEW_COLUMNS = 1024, /* that stay in the L1 cache between the parts of a sum */
+};
 
 _Static_assert(DOT_OUTPUTS <= DOT_STREAMS, "a tile of few tokens has room for DOT_STREAMS rows");
 
@@ -33,7 +38,7 @@ INLINE void few_store(float *const *y, v16 sum[DOT_TOKENS][DOT_STREAMS], size_t 
     }
 }
 
-/* Row r of every part meets `tokens` tokens. */
+/* Row r of every stream meets `tokens` tokens. */
 INLINE void few_tile(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                      size_t r, const int tokens, const int streams, const enum dtype dtype)
 {
@@ -65,6 +70,57 @@ INLINE void few_tile(float *const *y, const float *const *x, const struct rows *
         }
     }
     few_store(y, sum, r, part, n_rows, tokens, streams);
+}
+
+/* Adds columns [from, to), whole vectors, to part p of the lanes. */
+INLINE void few_columns(v16 sum[DOT_TOKENS][DOT_STREAMS], const float *const *x, const char *const *row, size_t from,
+                        size_t to, const int p, const enum dtype dtype)
+{
+    vpart part[DOT_TOKENS][DOT_OUTPUTS];
+    in_memory(sum); /* else the compiler holds on to the other parts too, and spills */
+    UNROLL for (int t = 0; t < DOT_TOKENS; t++)
+        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
+            part[t][o] = v16_part(sum[t][o], p);
+    for (size_t i = from; i < to; i += 16) {
+        vpart weight[DOT_OUTPUTS];
+        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
+            weight[o] = v16_part(widen(row[o], i, dtype), p);
+        UNROLL for (int t = 0; t < DOT_TOKENS; t++) {
+            vpart input = v16_part(v16_load(x[t] + i), p);
+            UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
+                part[t][o] = vpart_fma(input, weight[o], part[t][o]);
+        }
+    }
+    UNROLL for (int t = 0; t < DOT_TOKENS; t++)
+        UNROLL for (int o = 0; o < DOT_OUTPUTS; o++)
+            v16_put_part(&sum[t][o], p, part[t][o]);
+    in_memory(sum);
+}
+
+/* The same for DOT_TOKENS tokens. Their sums fill the registers part by part, over columns few enough to be still in
+ * the L1 cache for the next part. */
+INLINE void few_parts(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                      size_t r, const enum dtype dtype)
+{
+    size_t stream = part_rows(n_rows, DOT_OUTPUTS), whole = columns / 16 * 16, n = columns - whole;
+    const char *row[DOT_OUTPUTS];
+    v16 sum[DOT_TOKENS][DOT_STREAMS];
+    UNROLL for (int o = 0; o < DOT_OUTPUTS; o++) {
+        row[o] = row_at(rows, part_row((size_t)o, r, stream, n_rows));
+        UNROLL for (int t = 0; t < DOT_TOKENS; t++)
+            sum[t][o] = v16_zero();
+    }
+    for (size_t from = 0; from < whole; from += FEW_COLUMNS) {
+        size_t to = whole - from < FEW_COLUMNS ? whole : from + FEW_COLUMNS;
+        UNROLL for (int p = 0; p < PARTS; p++)
+            few_columns(sum, x, row, from, to, p, dtype);
+    }
+    UNROLL for (int o = 0; n && o < DOT_OUTPUTS; o++) {
+        v16 weight = widen_first(row[o], whole, n, dtype);
+        UNROLL for (int t = 0; t < DOT_TOKENS; t++)
+            sum[t][o] = fma_first(v16_load_first(x[t] + whole, n), weight, sum[t][o], n);
+    }
+    few_store(y, sum, r, stream, n_rows, DOT_TOKENS, DOT_OUTPUTS);
 }
 
 /* The same for MXFP4. The inputs are brought into the order of the codes, one shuffle for all rows. */
@@ -112,11 +168,22 @@ INLINE void few_any(float *const *y, const float *const *x, const struct rows *r
 {
     if (dtype == DTYPE_MXFP4)
         few_tile_mxfp4(y, x, rows, n_rows, columns, r, tokens, streams);
+    else if (tokens == DOT_TOKENS)
+        few_parts(y, x, rows, n_rows, columns, r, dtype);
     else
         few_tile(y, x, rows, n_rows, columns, r, tokens, streams, dtype);
 }
 
-/* dots for few tokens: no panel. A row that has come from memory for the first tokens is in a cache for the next. */
+/* A few rows of every stream meet `tokens` tokens. */
+INLINE void few_rows(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
+                     size_t r, size_t end, const int tokens, const enum dtype dtype)
+{
+    for (; r < end; r++)
+        few_any(y, x, rows, n_rows, columns, r, tokens, DOT_OUTPUTS, dtype);
+}
+
+/* dots for few tokens: no panel. Rows that have come from memory for the first tokens are in a cache for the next, and
+ * tokens stay in the L1 cache for a few rows. */
 INLINE void dots_few(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                      size_t n_tokens, const enum dtype dtype)
 {
@@ -125,14 +192,16 @@ INLINE void dots_few(float *const *y, const float *const *x, const struct rows *
             few_any(y, x, rows, n_rows, columns, r, 1, DOT_STREAMS, dtype);
         return;
     }
-    for (size_t r = 0; r < part_rows(n_rows, DOT_OUTPUTS); r++) {
-        size_t t = 0;
+    enum { HALF = DOT_TOKENS / 2 };
+    size_t n = part_rows(n_rows, DOT_OUTPUTS);
+    for (size_t r = 0; r < n; r += FEW_ROWS) {
+        size_t end = n - r < FEW_ROWS ? n : r + FEW_ROWS, t = 0;
         for (; t + DOT_TOKENS <= n_tokens; t += DOT_TOKENS)
-            few_any(y + t, x + t, rows, n_rows, columns, r, DOT_TOKENS, DOT_OUTPUTS, dtype);
-        for (; t + DOT_TOKENS / 2 <= n_tokens; t += DOT_TOKENS / 2)
-            few_any(y + t, x + t, rows, n_rows, columns, r, DOT_TOKENS / 2, DOT_OUTPUTS, dtype);
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, DOT_TOKENS, dtype);
+        for (; t + HALF <= n_tokens; t += HALF)
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, HALF, dtype);
         for (; t < n_tokens; t++)
-            few_any(y + t, x + t, rows, n_rows, columns, r, 1, DOT_OUTPUTS, dtype);
+            few_rows(y + t, x + t, rows, n_rows, columns, r, end, 1, dtype);
     }
 }
 
@@ -140,7 +209,7 @@ INLINE void dots(float *const *y, const float *const *x, const struct rows *rows
                  size_t n_tokens, const enum dtype dtype)
 {
     size_t group = columns ? panel_group(columns) : 0;
-    if (n_tokens <= FEW_TOKENS || group < PANEL_TOKENS) {
+    if (n_tokens <= (dtype == DTYPE_MXFP4 ? FEW_MXFP4 : FEW_TOKENS) || group < PANEL_TOKENS) {
         dots_few(y, x, rows, n_rows, columns, n_tokens, dtype);
         return;
     }

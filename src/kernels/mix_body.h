@@ -49,12 +49,14 @@ INLINE void mix_block(float *const *y, const float *const *x, const struct rows 
         mix_store(y + t, x + t, rows, n_rows, at, n, 1, vectors, dtype);
 }
 
+enum { MIX_FEW_TOKENS = 8 }; /* that read rows straight from where they are */
+
 INLINE void mix(float *const *y, const float *const *x, const struct rows *rows, size_t n_rows, size_t columns,
                 size_t n_tokens, const enum dtype dtype)
 {
     enum { TILE = 16 * MIX_VECTORS, WIDE = 16 * MIX_WIDE };
     size_t at = 0, group = n_rows ? panel_group(n_rows) : 0;
-    if (n_tokens > FEW_TOKENS && group >= PANEL_TOKENS) {
+    if (n_tokens > MIX_FEW_TOKENS && group >= PANEL_TOKENS) {
         for (size_t t = 0; t < n_tokens; t += group)
             panel_mix(y + t, x + t, rows, n_rows, columns, n_tokens - t < group ? n_tokens - t : group, dtype);
         return;

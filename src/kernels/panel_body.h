@@ -246,8 +246,11 @@ INLINE void panel_mix(float *const *y, const float *const *x, const struct rows 
         for (size_t r = 0; r < n_rows; r += PANEL_STEPS) {
             size_t n = n_rows - r < PANEL_STEPS ? n_rows - r : PANEL_STEPS;
             for (size_t i = 0; i < n; i++)
-                for (size_t v = 0; v < left; v += 16)
-                    v16_store(weights + i * PANEL_OUTPUTS + v, widen_first(row_at(rows, r + i), c + v, left - v, dtype));
+                for (size_t v = 0; v < left; v += 16) {
+                    const char *row = row_at(rows, r + i);
+                    v16 wide = left - v < 16 ? widen_first(row, c + v, left - v, dtype) : widen(row, c + v, dtype);
+                    v16_store(weights + i * PANEL_OUTPUTS + v, wide);
+                }
             panel_tiles(sums, inputs + r * n_tokens, weights, n, r == 0, n_tokens);
         }
         for (size_t t = 0; t < n_tokens; t++)

@@ -2,6 +2,12 @@
  * read. */
 #include "kernels/kernels.h"
 
+/* The compiler shall not know what *p holds: neither keep it in registers nor guess it. */
+INLINE void in_memory(void *p)
+{
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
 /* Rows of weights or of a cache: by stride, or by pointer if `each` is set. */
 struct rows {
     const char *first;

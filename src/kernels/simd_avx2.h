@@ -14,9 +14,10 @@
 
 /* Of 16 registers 12 accumulate. */
 enum {
-    DOT_TOKENS = 2,
+    DOT_TOKENS = 4,
     DOT_OUTPUTS = 3,
     DOT_STREAMS = 4,
+    PARTS = 2,
     MIX_TOKENS = 3,
     MIX_VECTORS = 2,
     MIX_WIDE = 4,
@@ -33,6 +34,23 @@ typedef struct {
 typedef struct {
     __m256i low, high;
 } v16i;
+
+typedef __m256 vpart;
+
+INLINE vpart v16_part(v16 x, const int part)
+{
+    return part ? x.high : x.low;
+}
+
+INLINE void v16_put_part(v16 *x, const int part, vpart value)
+{
+    *(part ? &x->high : &x->low) = value;
+}
+
+INLINE vpart vpart_fma(vpart a, vpart b, vpart c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 
 #define V16_UNARY(name, operation)                                                                                     \
     INLINE v16 name(v16 x)                                                                                             \

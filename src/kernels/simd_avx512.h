@@ -23,6 +23,7 @@ enum {
     DOT_TOKENS = 4, /* dot products: tokens x outputs */
     DOT_OUTPUTS = 6,
     DOT_STREAMS = 8, /* outputs at once for a single token, each its own stream of memory */
+    PARTS = 1,       /* registers of a vector */
     MIX_TOKENS = 6,  /* sums of rows: tokens x vectors of columns */
     MIX_VECTORS = 4,
     MIX_WIDE = 8,      /* vectors of columns at once for a single token */
@@ -102,6 +103,26 @@ INLINE v16 v16_div(v16 a, v16 b)
 INLINE v16 v16_fma(v16 a, v16 b, v16 c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+/* A v16 in the parts that its registers are. */
+typedef v16 vpart;
+
+INLINE vpart v16_part(v16 x, const int part)
+{
+    (void)part;
+    return x;
+}
+
+INLINE void v16_put_part(v16 *x, const int part, vpart value)
+{
+    (void)part;
+    *x = value;
+}
+
+INLINE vpart vpart_fma(vpart a, vpart b, vpart c)
+{
+    return v16_fma(a, b, c);
 }
 
 /* a < b ? a : b, so b if one is NaN. */

@@ -17,6 +17,7 @@ enum {
     DOT_TOKENS = 2,
     DOT_OUTPUTS = 3,
     DOT_STREAMS = 4,
+    PARTS = 1, /* four registers, but all sums of a tile fit */
     MIX_TOKENS = 3,
     MIX_VECTORS = 2,
     MIX_WIDE = 4,
@@ -201,6 +202,26 @@ INLINE v16 v16_fma(v16 x, v16 y, v16 z)
 {
     return (v16){vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c),
                  vfmaq_f32(z.d, x.d, y.d)};
+}
+
+/* A v16 in the parts that its registers are. */
+typedef v16 vpart;
+
+INLINE vpart v16_part(v16 x, const int part)
+{
+    (void)part;
+    return x;
+}
+
+INLINE void v16_put_part(v16 *x, const int part, vpart value)
+{
+    (void)part;
+    *x = value;
+}
+
+INLINE vpart vpart_fma(vpart a, vpart b, vpart c)
+{
+    return v16_fma(a, b, c);
 }
 
 INLINE v16 v16_where_less(v16 a, v16 b, v16 x, v16 y)

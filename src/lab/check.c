@@ -114,6 +114,7 @@ int lab_check(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     struct check_command c = {.flags = model_flags_default()};
+    c.flags.options.rewinds = true; /* as `run` and `chat` have it */
     struct error err = {0};
     bool runnable = false;
     int option;

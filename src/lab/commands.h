@@ -13,6 +13,7 @@ int lab_render(int argc, char **argv);
 int lab_logits(int argc, char **argv);
 int lab_eval(int argc, char **argv);
 int lab_bench(int argc, char **argv);
+int lab_trace(int argc, char **argv);
 int lab_check(int argc, char **argv);
 int lab_synth(int argc, char **argv);
 

@@ -143,6 +143,7 @@ static enum status open_models(struct lockstep *l, struct error *err)
         struct model_options options = r->policies[p].options;
         options.context_max = l->result->context;
         options.sequences_max = 1;
+        options.reports_selected = true;
         enum status status = model_open(&l->models[p], r->directory, &options, err);
         if (status != STATUS_OK)
             return p > 0 ? error_prefix(err, "policy '%s'", r->policies[p].name) : status;

@@ -108,7 +108,7 @@ static void write_selected(void *context, uint32_t layer, uint32_t span, uint32_
 
 /* Feeds one piece, at most WRITE_ROWS rows of logits at a time, and writes them. */
 static enum status feed(struct logits_command *c, struct model *model, struct sequence *sequence, float *rows,
-                        uint32_t first, uint32_t n, struct error *err)
+                        uint32_t first, uint32_t n, struct progress *progress, struct error *err)
 {
     size_t vocabulary = model->config.vocab_size;
     for (uint32_t done = 0; done < n;) {
@@ -120,6 +120,7 @@ static enum status feed(struct logits_command *c, struct model *model, struct se
         if (fwrite(rows, vocabulary * sizeof(float), part, c->out) != part)
             return error_set(err, STATUS_IO, "%s: cannot write the logits; is the disk full?", c->out_path);
         done += part;
+        progress_set(progress, first + done);
     }
     return STATUS_OK;
 }
@@ -130,6 +131,7 @@ static enum status compute(struct logits_command *c, struct error *err)
     struct sequence sequence = {0};
     float *rows = NULL;
     c->flags.options.context_max = c->n_tokens;
+    c->flags.options.reports_selected = c->select_path != NULL;
     TRY(model_open(&model, c->flags.directory, &c->flags.options, err));
     struct progress progress = progress_begin("logits", c->n_tokens);
     enum status status = model_sequence_init(model, &sequence, err);
@@ -138,9 +140,8 @@ static enum status compute(struct logits_command *c, struct error *err)
     for (uint32_t first = 0, piece = 0; status == STATUS_OK && first < c->n_tokens; piece++) {
         uint32_t left = c->n_tokens - first, n = c->n_pieces ? c->pieces[piece % c->n_pieces] : left;
         n = n < left ? n : left;
-        status = feed(c, model, &sequence, rows, first, n, err);
+        status = feed(c, model, &sequence, rows, first, n, &progress, err);
         first += n;
-        progress_set(&progress, first);
     }
     progress_end(&progress);
     free(rows);

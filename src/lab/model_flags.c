@@ -22,7 +22,8 @@ const char model_flags_help[] =
     "      --threads N       threads (default: one a core)\n"
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"
-    "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n";
+    "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n"
+    "      --streams on|off  in a graph run, overlap what is independent, or go node by node (default on)\n";
 
 struct model_flags model_flags_default(void)
 {
@@ -77,7 +78,8 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
 {
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const scans[] = {"bounds", "exact"}, *const execs[] = {"graph", "eager"};
+                             *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
+                             *const switches[] = {"off", "on"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     struct model_options *o = &flags->options;
     int chosen = 0;
@@ -114,6 +116,10 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     case FLAG_EXEC:
         TRY(choose("exec", value, execs, 2, &chosen, err));
         o->exec = chosen ? EXEC_EAGER : EXEC_GRAPH;
+        return STATUS_OK;
+    case FLAG_STREAMS:
+        TRY(choose("streams", value, switches, 2, &chosen, err));
+        o->streams = chosen;
         return STATUS_OK;
     case FLAG_ACCEPT_UNKNOWN:
         o->config.accept_unknown = true;

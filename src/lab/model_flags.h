@@ -21,6 +21,7 @@ enum {
     FLAG_THREADS,
     FLAG_CPU,
     FLAG_EXEC,
+    FLAG_STREAMS,
     FLAG_ACCEPT_UNKNOWN,
     FLAG_LAST, /* a command's own long options start here */
 };
@@ -31,7 +32,7 @@ enum {
         {"kv", required_argument, NULL, FLAG_KV}, {"li", required_argument, NULL, FLAG_LI},                            \
         {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"li-scan", required_argument, NULL, FLAG_LI_SCAN},      \
         {"threads", required_argument, NULL, FLAG_THREADS}, {"cpu", required_argument, NULL, FLAG_CPU},                \
-        {"exec", required_argument, NULL, FLAG_EXEC},                                                                  \
+        {"exec", required_argument, NULL, FLAG_EXEC}, {"streams", required_argument, NULL, FLAG_STREAMS},              \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

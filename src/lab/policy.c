@@ -10,8 +10,9 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT}, {"cpu", FLAG_CPU},           {"exec", FLAG_EXEC},       {"kv", FLAG_KV},
-            {"li", FLAG_LI},   {"li-scale", FLAG_LI_SCALE}, {"li-scan", FLAG_LI_SCAN}, {"threads", FLAG_THREADS}};
+} keys[] = {{"act", FLAG_ACT},         {"cpu", FLAG_CPU},         {"exec", FLAG_EXEC},
+            {"kv", FLAG_KV},           {"li", FLAG_LI},           {"li-scale", FLAG_LI_SCALE},
+            {"li-scan", FLAG_LI_SCAN}, {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 /* Takes "key=value", which it cuts in two. */
@@ -24,9 +25,9 @@ static enum status take(struct model_flags *flags, char *pair, unsigned *seen, s
     while (k < N_KEYS && strcmp(pair, keys[k].name) != 0)
         k++;
     if (!value || k == N_KEYS)
-        return error_set(err, STATUS_ARGUMENT,
-                         "'%s' is not KEY=VALUE with a key of act, cpu, exec, kv, li, li-scale, li-scan, threads",
-                         pair);
+        return error_set(
+            err, STATUS_ARGUMENT,
+            "'%s' is not KEY=VALUE with a key of act, cpu, exec, kv, li, li-scale, li-scan, streams, threads", pair);
     if (*seen & 1u << k)
         return error_set(err, STATUS_ARGUMENT, "%s is named twice", pair);
     *seen |= 1u << k;

@@ -5,13 +5,29 @@
 #include "cpu/machine.h"
 #include "model/model.h"
 
+/* Measured on Debian 12: code and libraries 5 MB, heap 2 MB; a tokenizer's bytes, places and index. */
+enum { PROGRAM_BYTES = 8 << 20, TOKENIZER_BYTES_PER_TOKEN = 64 };
+
+/* What the engine holds for a session beside its sequence: raw and adjusted logits, those of the step, counts of
+ * tokens; and the text. For a kept state logits and text alone. */
+static uint64_t session_bytes(const struct model *model, uint32_t context)
+{
+    return (4 * (uint64_t)model->config.vocab_size + context) * sizeof(float) + sequence_bytes(&model->layout, context);
+}
+
+static uint64_t kept_state_bytes(const struct model *model, uint32_t context)
+{
+    return ((uint64_t)model->config.vocab_size + context) * sizeof(float) + sequence_bytes(&model->layout, context);
+}
+
 static enum status workspace_bytes(uint64_t *out, const struct model *model, struct error *err)
 {
     struct plan plan;
     uint64_t selections = (uint64_t)model->n_index_layers * MODEL_ROWS_MAX * (model->topk + 1) * sizeof(uint32_t);
+    selections = model->options.reports_selected ? selections : 0;
     TRY(model_plan(&plan, model, MODEL_ROWS_MAX, err));
     *out = plan.workspace_bytes + (uint64_t)team_size(model->team) * plan.scratch_bytes +
-           MODEL_BUCKETS * (uint64_t)plan.arena.used_bytes + model->params.arena.capacity_bytes + selections;
+           MODEL_BUCKETS * (uint64_t)plan.arena.used_bytes + selections;
     plan_fini(&plan);
     return STATUS_OK;
 }
@@ -24,7 +40,8 @@ static uint64_t cache_bytes(const struct model *model, uint32_t context, uint32_
 static uint64_t total_for(const struct model *model, const struct budget *budget, uint32_t context)
 {
     return budget->weights_bytes + budget->workspace_bytes + cache_bytes(model, context, budget->sessions) +
-           (budget->sessions + (uint64_t)model->options.kept_max) * sequence_bytes(&model->layout, context);
+           budget->sessions * session_bytes(model, context) +
+           model->options.kept_max * kept_state_bytes(model, context);
 }
 
 /* The total grows with the context, so the longest one is found by halving. The workspace is taken as it is:
@@ -45,11 +62,14 @@ enum status budget_compute(struct budget *budget, const struct model *model, uin
     uint32_t context = model->options.context_max, sessions = model->options.sequences_max;
     *budget = (struct budget){.context = context, .sessions = sessions, .weights_bytes = weights_bytes};
     TRY(workspace_bytes(&budget->workspace_bytes, model, err));
+    budget->widened_bytes = model->params.arena.used_bytes;
+    budget->program_bytes = PROGRAM_BYTES + TOKENIZER_BYTES_PER_TOKEN * (uint64_t)model->config.vocab_size;
+    budget->workspace_bytes += budget->widened_bytes + budget->program_bytes;
     snprintf(budget->budget_name, sizeof budget->budget_name, "as asked for");
     budget->budget_bytes = budget_bytes ? budget_bytes : machine_memory_bytes(budget->budget_name);
     budget->cache_bytes = cache_bytes(model, context, sessions);
-    budget->state_bytes = sessions * (uint64_t)sequence_bytes(&model->layout, context);
-    budget->kept_bytes = model->options.kept_max * (uint64_t)sequence_bytes(&model->layout, context);
+    budget->state_bytes = sessions * session_bytes(model, context);
+    budget->kept_bytes = model->options.kept_max * kept_state_bytes(model, context);
     budget->total_bytes = total_for(model, budget, context);
     budget->fits = budget->total_bytes <= budget->budget_bytes;
     budget->context_that_fits = longest_that_fits(model, budget);

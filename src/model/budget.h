@@ -16,9 +16,11 @@ struct budget {
     uint32_t context, sessions;
     uint64_t weights_bytes;   /* mapped from the checkpoint; read at every step, so they belong in memory */
     uint64_t cache_bytes;     /* pages of latents and index keys of all sessions */
-    uint64_t state_bytes;     /* recurrent state, convolution tails and rewind records of all sessions */
+    uint64_t state_bytes;     /* recurrent state, convolution tails, rewind records, text and logits of all sessions */
     uint64_t kept_bytes;      /* the same of states kept for reuse */
-    uint64_t workspace_bytes; /* buffers of a step, compiled plans, widened vectors */
+    uint64_t workspace_bytes; /* buffers of a step, compiled plans, and: */
+    uint64_t widened_bytes;   /* of the workspace, what is rather weights: vectors as float32, the list of experts */
+    uint64_t program_bytes;   /* of the workspace, an allowance for the program, its libraries and the tokenizer */
     uint64_t total_bytes;
     uint64_t budget_bytes;
     char budget_name[BUDGET_NAME_BYTES]; /* where the budget comes from */

@@ -22,6 +22,7 @@ struct step_arrays {
 struct model_options model_options_default(void)
 {
     return (struct model_options){.exec = EXEC_GRAPH,
+                                  .streams = true,
                                   .latent_dtype = DTYPE_BF16,
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,
@@ -96,8 +97,9 @@ static enum status make_runner(struct model *model, struct error *err)
         scratch = plan->scratch_bytes > scratch ? plan->scratch_bytes : scratch;
         nodes = plan->n_nodes > nodes ? plan->n_nodes : nodes;
     }
-    return runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch,
-                       err);
+    TRY(runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err));
+    model->runner.streams = model->options.streams;
+    return STATUS_OK;
 }
 
 enum status model_prepare(struct model *model, struct error *err)
@@ -145,6 +147,8 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(pages_init(&model->pages, model->layout.page_bytes, (uint32_t)pages, err));
     TRY(make_runner(model, err));
     TRY(memory_take(&model->arrays, 1, sizeof *model->arrays, "the step's arrays", err));
+    if (!model->options.reports_selected)
+        return STATUS_OK;
     size_t n = (size_t)model->n_index_layers * MODEL_ROWS_MAX;
     TRY(memory_take(&model->selected, n * model->topk, sizeof(uint32_t), "selections", err));
     return memory_take(&model->n_selected, n, sizeof(uint32_t), "selections", err);
@@ -290,6 +294,7 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
         if (step.n_rows == 0)
             return STATUS_OK;
         CHECK(step.n_logit_rows == 0 || outputs->logits);
+        CHECK(!outputs->selected || model->selected);
         step.logits = step.n_logit_rows ? outputs->logits + at.logit_rows * model->config.vocab_size : NULL;
         step.taps = outputs->taps ? outputs->taps + at.rows * model->options.n_taps * model->config.hidden_size : NULL;
         step.selected = outputs->selected ? model->selected : NULL;

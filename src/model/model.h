@@ -25,6 +25,7 @@ struct model_options {
     const char *cpu;    /* strongest tier to use, NULL: the machine's best */
     unsigned n_threads; /* 0: one a core */
     enum exec_mode exec;
+    bool streams;             /* --streams: in a graph run, what is independent may overlap */
     enum act act;             /* --act: how activations meet weights */
     enum dtype latent_dtype;  /* --kv: F32 or BF16 */
     enum dtype index_dtype;   /* --li: F32, BF16 or MXFP8 */
@@ -32,6 +33,7 @@ struct model_options {
     enum dsa_scan index_scan; /* --li-scan: the same choices either way */
     uint32_t context_max;     /* tokens of one sequence */
     uint32_t sequences_max;   /* the cache holds this many full sequences */
+    bool reports_selected;    /* model_outputs.selected may be asked for: takes room for it */
     bool rewinds;             /* sequences keep what model_rewind needs */
     uint64_t budget_bytes;    /* the memory plan must fit in it; 0: what the machine and its limits leave */
     uint32_t kept_max;        /* further sequences that share the pages (kept states), counted in the plan */
@@ -43,7 +45,7 @@ struct model_options {
     uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
 };
 
-/* Sensible values: BF16 caches, floor rule, graph runs, 4096 tokens, one sequence. */
+/* Sensible values: BF16 caches, floor rule, graph runs with streams, 4096 tokens, one sequence. */
 struct model_options model_options_default(void);
 
 struct model {
@@ -63,7 +65,7 @@ struct model {
     uint32_t topk; /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;
     _Atomic uint64_t counters[STEP_COUNTERS]; /* since the model was opened */
-    uint32_t *selected, *n_selected;          /* of one inner step, see model_step */
+    uint32_t *selected, *n_selected;          /* of one inner step, see model_step; NULL without reports_selected */
 };
 
 /* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from
@@ -100,7 +102,7 @@ struct model_outputs {
     uint32_t
         *bad_layers; /* [n_spans] per span the first layer that a NaN or infinity came to (n_layers: only the output
                              sees it), SOUND if none did; or NULL */
-    model_selected_fn *selected; /* or NULL */
+    model_selected_fn *selected; /* or NULL; only with model_options.reports_selected */
     void *selected_context;
 };
 

@@ -19,7 +19,7 @@ struct buffers {
     struct buffer x, delta, delta2, final_x;
     struct buffer q, k, v, g, a;  /* attention of either kind: projections, gate, result */
     struct buffer f_a, f, b, g_a; /* KDA gates */
-    struct buffer q_a, kv_a, absorbed, context;
+    struct buffer q_a, kv_a, absorbed, partials, context;
     struct buffer index_q, index_k, index_w, index_query, candidates, n_candidates, selected, n_selected;
     struct buffer inner, inner2; /* dense or shared FFN; routed experts */
     struct buffer router, chosen, weights, groups, latent, expert_out, routed;
@@ -38,6 +38,25 @@ struct builder {
     uint32_t n_segments;
     struct activation_kind activation;
 };
+
+/* Between the parts of a layer only the residual stream lives, what the last part adds to it, and what is no buffer. */
+static void end_part(struct builder *b)
+{
+    const struct buffers *s = &b->buffers;
+    const struct residual *r = &s->residual;
+    uint64_t kept = buffer_bit(r->sum) | buffer_bit(s->delta) | buffer_bit(s->delta2) | (uint64_t)1 << s->cache |
+                    (uint64_t)1 << s->state;
+    if (r->queries.rows > 0)
+        kept |= buffer_bit(r->blocks) | buffer_bit(r->inverse) | buffer_bit(r->history);
+    plan_forget(b->plan, ~kept);
+}
+
+/* A slot takes over what the part before it gave. */
+static void add_slot(struct builder *b, const struct residual_slot *slot)
+{
+    op_slot(b->plan, &b->buffers.residual, slot, b->n_threads);
+    plan_forget(b->plan, buffer_bit(b->buffers.delta) | buffer_bit(b->buffers.delta2));
+}
 
 static uint32_t max_of(uint32_t a, uint32_t b)
 {
@@ -96,6 +115,8 @@ static void make_attention_buffers(struct builder *b)
     s->q_a = plan_buffer(plan, rows, c->q_lora_rank);
     s->kv_a = plan_buffer(plan, rows, c->kv_lora_rank + c->qk_rope_head_dim);
     s->absorbed = plan_buffer(plan, rows, c->n_heads * (c->kv_lora_rank + c->qk_rope_head_dim));
+    if (rows <= ATTEND_SPLIT_ROWS)
+        s->partials = plan_buffer(plan, rows * ATTEND_SEGMENTS, attend_partial(c->n_heads, c->kv_lora_rank));
     s->context = plan_buffer(plan, rows, c->n_heads * c->kv_lora_rank);
     s->cache = plan_resource(plan);
     s->state = plan_resource(plan);
@@ -238,6 +259,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
                          .kv_a = s->kv_a,
                          .q = s->q,
                          .absorbed = s->absorbed,
+                         .partials = s->partials,
                          .context = s->context,
                          .g = s->g,
                          .out = s->a,
@@ -272,7 +294,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
         op_dsa_choose(b->plan, &dsa);
     }
     op_mla_absorb(b->plan, &mla);
-    op_mla_attend(b->plan, &mla, b->n_threads);
+    op_mla_attend(b->plan, &mla);
     op_mla_output(b->plan, &mla);
     op_linear(b->plan, "mla.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1,
               b->n_threads);
@@ -347,6 +369,7 @@ static void add_layers(struct builder *b)
     uint32_t n_kda = 0, n_mla = 0, n_index = 0, n_blocks = 0;
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct layer_params *layer = &p->layers[l];
+        plan_layer(b->plan, l);
         bool closes = c->attn_res_block_size > 0 && l % c->attn_res_block_size == 0;
         slot = (struct residual_slot){.slot = 2 * l,
                                       .deltas = {slot.deltas[0], slot.deltas[1]},
@@ -356,7 +379,7 @@ static void add_layers(struct builder *b)
                                       .x = s->x,
                                       .closes = closes};
         set_tap(&b->model->options, &slot, l);
-        op_slot(b->plan, &s->residual, &slot, b->n_threads);
+        add_slot(b, &slot);
         n_blocks += closes;
         if (c->is_kda[l]) {
             add_kda(b, &layer->kda, n_kda++);
@@ -364,6 +387,7 @@ static void add_layers(struct builder *b)
             add_mla(b, &layer->mla, n_mla++, n_index);
             n_index += layer->mla.indexer.n_heads > 0;
         }
+        end_part(b);
         slot = (struct residual_slot){.slot = 2 * l + 1,
                                       .deltas = {s->delta},
                                       .n_deltas = 1,
@@ -371,7 +395,7 @@ static void add_layers(struct builder *b)
                                       .n_blocks = n_blocks,
                                       .norm = layer->post_attention_norm,
                                       .x = s->x};
-        op_slot(b->plan, &s->residual, &slot, b->n_threads);
+        add_slot(b, &slot);
         slot.deltas[0] = s->delta;
         slot.deltas[1] = s->delta2;
         slot.n_deltas = 1 + (config_is_moe(c, l) && c->n_shared_experts > 0);
@@ -379,21 +403,39 @@ static void add_layers(struct builder *b)
             add_moe(b, &layer->moe);
         else
             add_dense_ffn(b, &layer->ffn, "main", s->delta);
+        end_part(b);
     }
+    plan_layer(b->plan, PLAN_NO_LAYER);
     struct residual_slot last = {.slot = 2 * c->n_layers,
                                  .deltas = {slot.deltas[0], slot.deltas[1]},
                                  .n_deltas = slot.n_deltas,
                                  .n_blocks = n_blocks};
     set_tap(&b->model->options, &last, c->n_layers);
     if (last.tap != TAP_NONE) { /* a tap is wanted of every row, the output of some */
-        op_slot(b->plan, &s->residual, &last, b->n_threads);
+        add_slot(b, &last);
         last.tap = TAP_NONE;
         last.n_deltas = 0;
     }
     last.norm = p->final_norm;
     last.x = s->final_x;
     last.logit_rows = true;
-    op_slot(b->plan, &s->residual, &last, b->n_threads);
+    add_slot(b, &last);
+}
+
+static void add_all(struct builder *b)
+{
+    const struct config *c = b->config;
+    make_residual_buffers(b);
+    b->buffers.x = plan_buffer(b->plan, b->rows, c->hidden_size);
+    b->buffers.delta = plan_buffer(b->plan, b->rows, c->hidden_size);
+    b->buffers.delta2 = plan_buffer(b->plan, b->rows, c->hidden_size);
+    b->buffers.final_x = plan_buffer(b->plan, b->rows, c->hidden_size);
+    make_attention_buffers(b);
+    make_ffn_buffers(b);
+    make_inputs(b);
+    op_embed(b->plan, b->buffers.residual.sum, &b->model->params.embed_tokens);
+    add_layers(b);
+    op_logits(b->plan, b->buffers.final_x, &b->model->params.lm_head, b->n_threads);
 }
 
 enum status model_plan(struct plan *plan, const struct model *model, uint32_t rows, struct error *err)
@@ -401,24 +443,17 @@ enum status model_plan(struct plan *plan, const struct model *model, uint32_t ro
     const struct config *c = &model->config;
     TRY(plan_init(plan, (c->n_layers + 1) * NODES_PER_LAYER_MAX, (size_t)(c->n_layers + 1) * ARGS_BYTES_PER_LAYER,
                   err));
-    struct builder b = {.plan = plan,
-                        .model = model,
-                        .config = c,
-                        .rows = rows,
-                        .n_threads = team_size(model->team),
-                        .n_segments = 1,
-                        .activation = {c->activation == ACTIVATION_SITU, c->situ_beta, c->situ_linear_beta}};
-    make_residual_buffers(&b);
-    b.buffers.x = plan_buffer(plan, rows, c->hidden_size);
-    b.buffers.delta = plan_buffer(plan, rows, c->hidden_size);
-    b.buffers.delta2 = plan_buffer(plan, rows, c->hidden_size);
-    b.buffers.final_x = plan_buffer(plan, rows, c->hidden_size);
-    make_attention_buffers(&b);
-    make_ffn_buffers(&b);
-    make_inputs(&b);
-    op_embed(plan, b.buffers.residual.sum, &model->params.embed_tokens);
-    add_layers(&b);
-    op_logits(plan, b.buffers.final_x, &model->params.lm_head, b.n_threads);
+    struct builder first = {.plan = plan,
+                            .model = model,
+                            .config = c,
+                            .rows = rows,
+                            .n_threads = team_size(model->team),
+                            .n_segments = 1,
+                            .activation = {c->activation == ACTIVATION_SITU, c->situ_beta, c->situ_linear_beta}};
+    struct builder second = first;
+    add_all(&first); /* which shows how long each buffer lives */
+    plan_place(plan);
+    add_all(&second);
     plan_seal(plan);
     return STATUS_OK;
 }

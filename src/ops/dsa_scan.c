@@ -123,17 +123,6 @@ static void scan_scores(const struct scan *scan, struct scan_row *row)
     }
 }
 
-/* Asks for the keys of the page at `at`: pages lie apart, where the hardware does not look ahead. */
-static void fetch_ahead(const struct scan *scan, uint32_t at)
-{
-    enum { LINE_BYTES = 64 };
-    uint32_t layer = scan->op->layer;
-    size_t bytes = PAGE_TOKENS / INDEX_BLOCK_KEYS * scan->sequence->layout->mla[layer].index_block_bytes;
-    const char *keys = sequence_index_block(scan->sequence, layer, at);
-    for (size_t i = 0; i < bytes; i += LINE_BYTES)
-        __builtin_prefetch(keys + i, 0, 2);
-}
-
 /* The page at `at` for all rows that are scanned by bounds and reach it. Returns whether there was one. */
 static bool scan_page(struct scan *scan, uint32_t at)
 {
@@ -143,14 +132,13 @@ static bool scan_page(struct scan *scan, uint32_t at)
     float bounds[2][ROWS_PER_TILE][PAGE_TOKENS], *lower[ROWS_PER_TILE], *upper[ROWS_PER_TILE];
     const void *queries[ROWS_PER_TILE];
     struct scan_row *rows[ROWS_PER_TILE];
-    uint32_t n = 0, longest = 0, end = 0;
+    uint32_t n = 0, longest = 0;
     for (uint32_t r = 0; r < scan->n_rows; r++) {
         struct scan_row *row = &scan->rows[r];
         uint32_t n_keys = row->by_scores ? 0 : keys_of_page(row, at);
         if (n_keys == 0)
             continue;
         longest = n_keys > longest ? n_keys : longest;
-        end = row->end > end ? row->end : end;
         rows[n] = row;
         queries[n] = buffer_row(scan->context, op->query, row->row);
         lower[n] = bounds[0][n];
@@ -159,8 +147,6 @@ static bool scan_page(struct scan *scan, uint32_t at)
     }
     if (n == 0)
         return false;
-    if (end - at > PAGE_TOKENS)
-        fetch_ahead(scan, at + PAGE_TOKENS);
     index_bounds_mxfp8_fn *kernel =
         layout->index_dtype == DTYPE_MXFP8 ? kernels->index_bounds_mxfp8 : kernels->index_bounds_bf16;
     kernel(lower, upper, queries, n, sequence_index_block(scan->sequence, op->layer, at),

@@ -202,7 +202,7 @@ static void examples_of_help_work(void **state)
     print_message("%zu examples of %zu commands\n", n_examples, n);
     struct result r =
         run_well("test $(wc -c <prompt.f32) = $((5 * 2048 * 4)) && test $(wc -c <logits.f32) = $((11 * 2048 * 4))"
-                 " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && rm -r speed.csv random");
+                 " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && rm -r speed.csv step.json random");
     result_free(&r);
 }
 
@@ -231,6 +231,7 @@ static void wrong_calls(void **state)
         {"day0 run -p x --li int8", "int8"},
         {"day0 run -p x --li-scale round", "round"},
         {"day0 run -p x --exec later", "later"},
+        {"day0 run -p x --streams some", "some"},
         {"day0 run -p x --act fast", "fast"},
         {"day0 run -p x --cpu mmx", "mmx"},
         {"day0 run -p x -n 0", "--tokens"},
@@ -257,6 +258,9 @@ static void wrong_calls(void **state)
         {"day0 tokenize -f README.md >/dev/full", "output"},
         {"day0 render -r chat.json >/dev/full", "output"},
         {"day0 run -p x -n 3 >/dev/full", "output"},
+        {"day0 trace -o full.json >/dev/full", "output"},
+        {"day0 trace -o no/such/folder", "no/such"},
+        {"day0 trace", "-o"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         run_badly(bad[i].script, bad[i].word);

@@ -263,12 +263,14 @@ static void policies_that_cannot_be_read(void **state)
         assert_int_equal(policy_parse(&policy, wrong[i], &base, &err), STATUS_ARGUMENT);
         assert_non_null(strstr(err.text, "policy '"));
     }
-    struct policy p = policy_or_fail("kv=f32,li=mxfp8,li-scale=ceil,exec=eager,threads=3,act=exact,cpu=ref");
+    struct policy p =
+        policy_or_fail("kv=f32,li=mxfp8,li-scale=ceil,exec=eager,threads=3,act=exact,streams=off,cpu=ref");
     assert_int_equal(p.options.latent_dtype, DTYPE_F32);
     assert_int_equal(p.options.index_dtype, DTYPE_MXFP8);
     assert_int_equal(p.options.index_rule, MX_CEIL);
     assert_int_equal(p.options.exec, EXEC_EAGER);
     assert_int_equal(p.options.n_threads, 3);
+    assert_false(p.options.streams);
     assert_string_equal(p.options.cpu, "ref");
     policy_of(&p, &p.options);
     assert_string_equal(p.name, "kv=f32,li=mxfp8,li-scale=ceil");

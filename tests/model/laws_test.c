@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "count_allocations.h"
 #include "cpu/tiers.h"
-#include "model_help.h"
+#include "laws_help.h"
 #include "ops/select.h"
 
 static const char *const cases[] = {"k31-s1", "k3-s1", "linear-s1"};
@@ -29,49 +30,6 @@ static struct model_options policy_options(void **state, uint32_t context_max)
 
 /* ------------------------------------------------------------------------------------------------ allocations */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 0
-static unsigned long allocations;
-#else
-#define COUNTS_ALLOCATIONS 1
-static _Atomic unsigned long allocations;
-
-/* Visible, so that what the C library allocates for itself is counted too. */
-#define COUNTED __attribute__((visibility("default")))
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_realloc(void *old, size_t bytes);
-extern void *__libc_memalign(size_t alignment, size_t bytes);
-COUNTED void *malloc(size_t bytes);
-COUNTED void *calloc(size_t count, size_t bytes);
-COUNTED void *realloc(void *old, size_t bytes);
-COUNTED void *aligned_alloc(size_t alignment, size_t bytes);
-
-void *malloc(size_t bytes)
-{
-    allocations++;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    allocations++;
-    return __libc_calloc(count, bytes);
-}
-
-void *realloc(void *old, size_t bytes)
-{
-    allocations++;
-    return __libc_realloc(old, bytes);
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    allocations++;
-    return __libc_memalign(alignment, bytes);
-}
-#endif
-
 static void law_9_a_step_allocates_nothing(void **state)
 {
     if (!COUNTS_ALLOCATIONS) {
@@ -84,74 +42,12 @@ static void law_9_a_step_allocates_nothing(void **state)
     for (int c = 0; c < N_CASES; c++) {
         struct golden g = golden_load(cases[c], 300);
         struct model_options options = policy_options(state, g.n_tokens);
-        struct model *model = open_or_fail(g.directory, &options);
-        struct sequence sequence;
-        float *logits = malloc((size_t)g.n_tokens * g.vocabulary * sizeof(float));
-        struct error err;
-        assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
-        unsigned long before = allocations;
-        for (uint32_t first = 0, n = 1; first < g.n_tokens; first += n, n = n % 37 + 1) {
-            n = n < g.n_tokens - first ? n : g.n_tokens - first;
-            struct model_span span = {&sequence, g.tokens + first, n, 0};
-            struct model_outputs outputs = {.logits = logits};
-            assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
-        }
-        assert_int_equal(allocations, before);
-        sequence_fini(&sequence);
-        model_close(model);
-        free(logits);
+        assert_int_equal(laws_allocations(&g, &options, &allocations), 0);
         golden_free(&g);
     }
 }
 
 /* ---------------------------------------------------------------------------------------- batches and mixed steps */
-
-/* Sequence s of a case: another part of its tokens. */
-static const int32_t *tokens_of(const struct golden *g, int s)
-{
-    return g->tokens + s * 40;
-}
-
-/* Feeds all sequences in random ragged steps; out[s] gets the logits of sequence s. */
-static void run_mixed(const struct golden *g, const struct model_options *options, uint64_t seed, float **out)
-{
-    struct model *model = open_or_fail(g->directory, options);
-    struct sequence sequences[SEQUENCES];
-    uint32_t fed[SEQUENCES] = {0}, left = SEQUENCES * SEQUENCE_TOKENS;
-    struct rng rng = {seed};
-    struct error err;
-    float *logits = malloc((size_t)SEQUENCES * SEQUENCE_TOKENS * g->vocabulary * sizeof(float));
-    for (int s = 0; s < SEQUENCES; s++)
-        assert_int_equal(model_sequence_init(model, &sequences[s], &err), STATUS_OK);
-    while (left > 0) {
-        struct model_span spans[SEQUENCES];
-        int owner[SEQUENCES];
-        uint32_t n_spans = 0;
-        for (int s = 0; s < SEQUENCES; s++) {
-            /* Some decode one token, some bring a piece of a prompt, some sit a step out. */
-            uint32_t kind = (uint32_t)rng_below(&rng, 4), n = kind == 0 ? 0 : kind == 1 ? 1 + rng_below(&rng, 50) : 1;
-            n = n < SEQUENCE_TOKENS - fed[s] ? n : SEQUENCE_TOKENS - fed[s];
-            if (n == 0)
-                continue;
-            owner[n_spans] = s;
-            spans[n_spans++] = (struct model_span){&sequences[s], tokens_of(g, s) + fed[s], n, 0};
-        }
-        struct model_outputs outputs = {.logits = logits};
-        assert_int_equal(model_step(model, spans, n_spans, &outputs, &err), STATUS_OK);
-        const float *at = logits;
-        for (uint32_t i = 0; i < n_spans; i++) {
-            size_t count = (size_t)spans[i].n_tokens * g->vocabulary;
-            memcpy(out[owner[i]] + (size_t)fed[owner[i]] * g->vocabulary, at, count * sizeof(float));
-            at += count;
-            fed[owner[i]] += spans[i].n_tokens;
-            left -= spans[i].n_tokens;
-        }
-    }
-    for (int s = 0; s < SEQUENCES; s++)
-        sequence_fini(&sequences[s]);
-    free(logits);
-    model_close(model);
-}
 
 static void law_2_neighbours_change_nothing(void **state)
 {
@@ -161,21 +57,20 @@ static void law_2_neighbours_change_nothing(void **state)
         size_t count = (size_t)SEQUENCE_TOKENS * g.vocabulary;
         float *mixed[SEQUENCES];
         struct model_options options = policy_options(state, SEQUENCE_TOKENS);
-        for (int s = 0; s < SEQUENCES; s++) {
-            solo[s] = run_pieces(g.directory, &options, tokens_of(&g, s), SEQUENCE_TOKENS, NULL, 0);
+        for (uint32_t s = 0; s < SEQUENCES; s++) {
+            solo[s] = run_pieces(g.directory, &options, laws_tokens(&g, s), SEQUENCE_TOKENS, NULL, 0);
             mixed[s] = malloc(count * sizeof(float));
         }
-        options.sequences_max = SEQUENCES;
         for (uint64_t seed = 1; seed <= (slow_tests() ? 40 : 6); seed++) {
             options.n_threads = 1 + seed % 3;
             options.exec = seed % 2 ? EXEC_GRAPH : EXEC_EAGER;
-            run_mixed(&g, &options, seed, mixed);
-            for (int s = 0; s < SEQUENCES; s++)
+            laws_run_mixed(&g, &options, SEQUENCES, SEQUENCE_TOKENS, seed, mixed);
+            for (uint32_t s = 0; s < SEQUENCES; s++)
                 if (memcmp(mixed[s], solo[s].logits, count * sizeof(float)) != 0)
-                    fail_msg("%s: sequence %d among others differs from itself alone (seed %d, %u threads)", cases[c],
+                    fail_msg("%s: sequence %u among others differs from itself alone (seed %d, %u threads)", cases[c],
                              s, (int)seed, options.n_threads);
         }
-        for (int s = 0; s < SEQUENCES; s++) {
+        for (uint32_t s = 0; s < SEQUENCES; s++) {
             free(mixed[s]);
             answers_free(&solo[s]);
         }
@@ -184,54 +79,6 @@ static void law_2_neighbours_change_nothing(void **state)
 }
 
 /* --------------------------------------------------------------------------------------------------------- splits */
-
-static uint64_t mixed_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    const uint8_t *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ at[i]) * 0x100000001b3u;
-    return hash;
-}
-
-/* A hash of all that a sequence keeps: recurrent states, tails, latent rows and index keys of its positions. */
-static uint64_t state_hash(const struct sequence *s)
-{
-    const struct state_layout *l = s->layout;
-    uint64_t hash = mixed_bytes(1, s->kda, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
-    hash = mixed_bytes(hash, s->conv, l->n_kda * l->conv_floats * sizeof(float));
-    if (l->rewinds)
-        hash = mixed_bytes(hash, s->kda_base, l->n_kda * l->kda_heads * l->head_state_floats * sizeof(float));
-    hash = mixed_bytes(hash, s->ring, l->n_kda * l->ring_floats * sizeof(float));
-    for (uint32_t m = 0; m < l->n_mla; m++)
-        for (uint32_t p = 0; p < s->length; p++) {
-            hash = mixed_bytes(hash, sequence_latent(s, m, p), l->latent_row_bytes);
-            if (p % INDEX_BLOCK_KEYS == INDEX_BLOCK_KEYS - 1) /* whole blocks: past the end a block holds anything */
-                hash = mixed_bytes(hash, sequence_index_block(s, m, p), l->mla[m].index_block_bytes);
-        }
-    return hash;
-}
-
-static uint64_t hash_after(const struct golden *g, const struct model_options *options, uint64_t seed)
-{
-    struct model *model = open_or_fail(g->directory, options);
-    struct sequence sequence;
-    struct rng rng = {seed};
-    struct error err;
-    assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
-    for (uint32_t first = 0; first < g->n_tokens;) {
-        uint32_t left = g->n_tokens - first,
-                 n = seed == 0 ? left : 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 64));
-        n = n < left ? n : left;
-        struct model_span span = {&sequence, g->tokens + first, n, n}; /* no logits: state alone */
-        struct model_outputs outputs = {0};
-        assert_int_equal(model_step(model, &span, 1, &outputs, &err), STATUS_OK);
-        first += n;
-    }
-    uint64_t hash = state_hash(&sequence);
-    sequence_fini(&sequence);
-    model_close(model);
-    return hash;
-}
 
 static void law_3_pieces_leave_the_same_state(void **state)
 {
@@ -244,11 +91,11 @@ static void law_3_pieces_leave_the_same_state(void **state)
             options.latent_dtype = latents[t];
             options.index_dtype = keys[t];
             options.rewinds = true;
-            uint64_t whole = hash_after(&g, &options, 0);
+            uint64_t whole = laws_hash_after(&g, &options, 0);
             for (uint64_t seed = 1; seed <= (slow_tests() ? 30 : 4); seed++) {
                 options.n_threads = 1 + seed % 3;
                 options.exec = seed % 2 ? EXEC_GRAPH : EXEC_EAGER;
-                if (hash_after(&g, &options, seed) != whole)
+                if (laws_hash_after(&g, &options, seed) != whole)
                     fail_msg("%s: pieces of seed %d leave another state than the whole prompt", cases[c], (int)seed);
             }
             golden_free(&g);
@@ -256,53 +103,6 @@ static void law_3_pieces_leave_the_same_state(void **state)
 }
 
 /* --------------------------------------------------------------------------------------------------------- rewind */
-
-static void step_or_fail(struct model *model, struct sequence *sequence, const int32_t *tokens, uint32_t n,
-                         float *logits)
-{
-    struct error err;
-    struct model_span span = {sequence, tokens, n, 0};
-    struct model_outputs outputs = {.logits = logits};
-    if (model_step(model, &span, 1, &outputs, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-}
-
-/* Feeds the text in random pieces; between them feeds tokens that do not belong to it, or some of the text too early,
- * and undoes them; and undoes and feeds again some of the text itself. */
-static void feed_with_detours(struct model *model, const struct golden *g, uint64_t seed, float *logits)
-{
-    struct sequence sequence;
-    struct rng rng = {seed};
-    struct error err;
-    int32_t wrong[REWIND_TOKENS];
-    float *unused = malloc((size_t)REWIND_TOKENS * g->vocabulary * sizeof(float));
-    assert_int_equal(model_sequence_init(model, &sequence, &err), STATUS_OK);
-    while (sequence.length < g->n_tokens) {
-        uint32_t at = sequence.length, n = 1 + (uint32_t)rng_below(&rng, 1 + rng_below(&rng, 40));
-        uint32_t detour = (uint32_t)rng_below(&rng, REWIND_TOKENS + 1);
-        if (detour > g->n_tokens - at)
-            detour = g->n_tokens - at;
-        for (uint32_t i = 0; i < detour; i++)
-            wrong[i] = (int32_t)rng_below(&rng, g->vocabulary);
-        if (detour > 0) {
-            step_or_fail(model, &sequence, wrong, detour, unused);
-            uint32_t kept = (uint32_t)rng_below(&rng, detour + 1); /* undone in two goes */
-            assert_int_equal(model_rewind(model, &sequence, detour - kept, &err), STATUS_OK);
-            assert_int_equal(model_rewind(model, &sequence, kept, &err), STATUS_OK);
-        }
-        n = n < g->n_tokens - at ? n : g->n_tokens - at;
-        step_or_fail(model, &sequence, g->tokens + at, n, logits + (size_t)at * g->vocabulary);
-        if (rng_below(&rng, 3) == 0 && sequence.length < g->n_tokens) {
-            uint32_t back = (uint32_t)rng_below(&rng, 1 + sequence_rewindable(&sequence));
-            assert_int_equal(model_rewind(model, &sequence, back, &err), STATUS_OK);
-        }
-    }
-    assert_int_equal(model_rewind(model, &sequence, sequence_rewindable(&sequence) + 1, &err), STATUS_ARGUMENT);
-    assert_int_equal(sequence.length, g->n_tokens);
-    sequence_fini(&sequence);
-    assert_int_equal(model->pages.n_free, model->pages.n_pages);
-    free(unused);
-}
 
 static void law_4_rewound_tokens_leave_no_trace(void **state)
 {
@@ -315,7 +115,7 @@ static void law_4_rewound_tokens_leave_no_trace(void **state)
         for (uint64_t seed = 1; seed <= (slow_tests() ? 60 : 8); seed++) {
             options.n_threads = 1 + seed % 2;
             struct model *model = open_or_fail(g.directory, &options);
-            feed_with_detours(model, &g, seed, logits);
+            laws_feed_with_detours(model, &g, seed, logits);
             model_close(model);
             if (memcmp(logits, plain.logits, plain.n_logits * sizeof(float)) != 0)
                 fail_msg("%s: with detours of seed %d the logits are not those of the plain run", cases[c], (int)seed);

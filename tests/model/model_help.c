@@ -64,6 +64,7 @@ struct model_options exact_options(uint32_t context_max)
     struct model_options options = model_options_default();
     options.latent_dtype = options.index_dtype = DTYPE_F32;
     options.context_max = context_max;
+    options.reports_selected = true;
     options.n_threads = 2;
     return options;
 }
@@ -99,7 +100,7 @@ struct answers feed_pieces(struct model *model, const int32_t *tokens, uint32_t 
         n = n < left ? n : left;
         struct model_span span = {&sequence, tokens + first, n, 0};
         struct model_outputs outputs = {.logits = a.logits + (size_t)first * model->config.vocab_size,
-                                        .selected = note_selected,
+                                        .selected = model->selected ? note_selected : NULL,
                                         .selected_context = selected};
         must(model_step(model, &span, 1, &outputs, &err), &err);
         first += n;

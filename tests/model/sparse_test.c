@@ -310,6 +310,7 @@ static void exactly_k_positions(void **state)
         synth.full_layers = 6;
         struct model_options options = model_options_default();
         options.context_max = N;
+        options.reports_selected = true;
         options.n_threads = way + 1;
         options.exec = way == 2 ? EXEC_EAGER : EXEC_GRAPH;
         struct model *model = synth_open(&synth, &options);

@@ -123,6 +123,26 @@ static void assert_clean(const struct report *report)
     assert_true(report->runnable);
 }
 
+/* Prompts of any length go through in bounded memory: beside weights and caches, 256 MB at the published sizes, with
+ * the forms of every policy and two threads. */
+static void assert_workspace(const char *name, double limit_mb)
+{
+    for (int act = 0; act < ACT_COUNT; act++) {
+        struct model_options options = model_options_default();
+        options.n_threads = 2;
+        options.context_max = 1 << 17;
+        options.act = (enum act)act;
+        struct report *report = open_report(&options);
+        const struct budget *b = &report->budget;
+        double mb = 1e-6 * (double)(b->workspace_bytes - b->widened_bytes - b->program_bytes);
+        print_message("%s, --act %s: workspace %.1f MB, beside %.1f MB of widened weights and %.1f MB of program\n",
+                      name, act_name(options.act), mb, 1e-6 * (double)b->widened_bytes,
+                      1e-6 * (double)b->program_bytes);
+        assert_true(mb > 1 && mb < limit_mb);
+        report_close(report);
+    }
+}
+
 static void test_k31(void **state)
 {
     (void)state;
@@ -151,6 +171,7 @@ static void test_k31(void **state)
     assert_true(report->budget.fits && report->budget.context_that_fits >= 1 << 20);
     report_close(report);
     assert_fast("Kimi K3.1 Pro");
+    assert_workspace("Kimi K3.1 Pro", 256);
 }
 
 static void test_k3(void **state)
@@ -166,6 +187,7 @@ static void test_k3(void **state)
     assert_false(has_operator(report, "dsa.indexer", true));
     report_close(report);
     assert_fast("Kimi K3");
+    assert_workspace("Kimi K3", 256);
 }
 
 static void test_linear(void **state)
@@ -183,6 +205,7 @@ static void test_linear(void **state)
     assert_true(has_operator(report, "mla.full_rank_query", true) && has_operator(report, "activation.silu", true));
     report_close(report);
     assert_fast("Kimi Linear 48B");
+    assert_workspace("Kimi Linear 48B", 128);
 }
 
 /* Cache types change what a token costs. */
