@@ -198,7 +198,8 @@ $(OUT)/tests/fuzz/%_fuzz: $(OUT)/tests/fuzz/%_fuzz.o $(if $(filter fuzz,$(BUILD)
 	$(link) $(if $(filter fuzz,$(BUILD)),-fsanitize=fuzzer) -o $@ $^ $(LDLIBS)
 
 # Kernels stand on base, tensor, the tiers and no library, so that their test can be built for other machines.
-kernel_rooms := $(filter $(foreach part,base/% tensor/% kernels/% cpu/tiers.o,$(OUT)/src/$(part)),$(objects))
+kernel_parts := base/% tensor/% kernels/% cpu/tiers.o cpu/units.o
+kernel_rooms := $(filter $(foreach part,$(kernel_parts),$(OUT)/src/$(part)),$(objects))
 $(OUT)/tests/kernels/check: $(call helpers,kernels) $(kernel_rooms)
 	$(link) -o $@ $^ $(filter-out -ljansson -lpcre2-8 -lhwloc -lxxhash -lzstd -ledit,$(LDLIBS))
 .SECONDARY:

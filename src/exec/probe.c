@@ -1,77 +1,43 @@
 #include "exec/probe.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 #include "base/clock.h"
-#include "cpu/tiers.h"
 
-enum {
-    FMA_TRIES = 8,
-    CHAINS = 12, /* independent accumulators: over latency times units, and they fit the registers of every tier */
-    FMA_TURNS = 1 << 20,
+static const double seconds_max = 0.2;
+enum { RUNS = 16 }; /* of the loop, while all others do the same */
+
+struct probe {
+    struct unit_loop loop;
+    volatile float seed;
+    struct worker {
+        double best_s;
+        volatile float sink;
+        char padding[48];
+    } workers[TEAM_THREADS_MAX];
 };
 
-/* The chains of one tier: FMA_TURNS rounds of CHAINS accumulators. Gives their sum, so that none is optimized away. */
-typedef float chains_fn(float scale, float step);
-
-#define FMA_CHAINS(name, attribute, vector, set, fma, lane0)                                                           \
-    attribute static float name(float scale, float step)                                                               \
-    {                                                                                                                  \
-        vector sums[CHAINS], a = set(scale), b = set(step);                                                            \
-        _Pragma("GCC unroll 16") for (int c = 0; c < CHAINS; c++) sums[c] = set((float)c);                             \
-        for (int turn = 0; turn < FMA_TURNS; turn++)                                                                   \
-            _Pragma("GCC unroll 16") for (int c = 0; c < CHAINS; c++) sums[c] = fma(sums[c], a, b);                    \
-        float total = 0;                                                                                               \
-        _Pragma("GCC unroll 16") for (int c = 0; c < CHAINS; c++) total += lane0(sums[c]);                             \
-        return total;                                                                                                  \
-    }
-
-#define SELF(x) (x)
-#define PLAIN_FMA(x, a, b) ((x) * (a) + (b))
-FMA_CHAINS(chains_plain, , float, SELF, PLAIN_FMA, SELF)
-#if defined(__x86_64__)
-FMA_CHAINS(chains_avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32)
-FMA_CHAINS(chains_avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
-#elif defined(__aarch64__)
-#define NEON_FMA(x, a, b) vfmaq_f32(b, x, a)
-#define NEON_LANE0(x) vgetq_lane_f32(x, 0)
-FMA_CHAINS(chains_neon, , float32x4_t, vdupq_n_f32, NEON_FMA, NEON_LANE0)
-#endif
-
-struct fma_probe {
-    chains_fn *chains;
-    volatile float scale, step, sink[TEAM_THREADS_MAX];
-};
-
-static void fma_part(void *context, unsigned worker)
+/* Each worker times its own runs: on a busy machine all of them are seldom left alone at once. */
+static void probe_part(void *context, unsigned worker)
 {
-    struct fma_probe *probe = context;
-    probe->sink[worker] = probe->chains(probe->scale, probe->step);
+    struct probe *probe = context;
+    struct worker *mine = &probe->workers[worker];
+    for (int i = 0; i < RUNS; i++) {
+        double start = clock_seconds();
+        mine->sink = probe->loop.run(probe->seed);
+        double seconds = clock_seconds() - start;
+        mine->best_s = mine->best_s == 0 || seconds < mine->best_s ? seconds : mine->best_s;
+    }
 }
 
-double probe_f32_gflop_s(struct team *team)
+double probe_unit(struct team *team, enum unit unit, unsigned tiers)
 {
-    struct fma_probe probe = {.chains = chains_plain, .scale = 0.5f, .step = 1};
-    unsigned tiers = tiers_found();
-    double lanes = 1, best = 0;
-#if defined(__x86_64__)
-    if (tiers & 1u << TIER_AVX512)
-        probe.chains = chains_avx512, lanes = 16;
-    else if (tiers & 1u << TIER_AVX2)
-        probe.chains = chains_avx2, lanes = 8;
-#elif defined(__aarch64__)
-    if (tiers & 1u << TIER_NEON)
-        probe.chains = chains_neon, lanes = 4;
-#endif
-    for (int i = 0; i < FMA_TRIES; i++) {
-        double start = clock_seconds();
-        team_run(team, fma_part, &probe);
-        double rate = 1e-9 * team_size(team) * FMA_TURNS * CHAINS * 2 * lanes / (clock_seconds() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
+    struct probe probe = {.loop = units_loop(unit, tiers), .seed = 0.5f};
+    double started = clock_seconds(), rate = 0;
+    if (!probe.loop.run)
+        return 0;
+    do
+        team_run(team, probe_part, &probe);
+    while (clock_seconds() - started < seconds_max);
+    for (unsigned w = 0; w < team_size(team); w++)
+        rate += 1e-9 * probe.loop.operations / probe.workers[w].best_s;
+    return rate;
 }

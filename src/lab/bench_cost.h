@@ -8,22 +8,45 @@
  *           index scores of all positions where there are more than top-k; the KDA recurrence and its
  *           convolutions. Norms, activation functions, the router's choice and the mixing of residuals are left
  *           out: a few percent.
+ * Flops are counted by the unit that does them, as the precision policy decides (ops/narrow.h).
  * A step feeds at most MODEL_ROWS_MAX rows; what is longer is the sum of its steps. */
 #ifndef DAY0_LAB_BENCH_COST_H
 #define DAY0_LAB_BENCH_COST_H
 
+#include "exec/rates.h"
 #include "model/model.h"
 
 struct bench_cost {
-    double bytes, flops;
+    double bytes, flops[UNIT_COUNT];
+    double weight_bytes; /* of the bytes, those of weights */
 };
 
-/* A step of `rows` new tokens at position `first` of each of n_sequences sequences, `logit_rows` of which
- * give logits. */
-struct bench_cost bench_cost_step(const struct model *model, uint32_t n_sequences, uint32_t rows, uint32_t first,
-                                  uint32_t logit_rows);
+/* The parts of a model that are measured and predicted apart. */
+enum bench_part { PART_KDA, PART_MLA, PART_DENSE, PART_MOE, PART_ENDS, PART_COUNT };
 
-/* A prompt of n tokens in steps of MODEL_ROWS_MAX, logits of the last. */
-struct bench_cost bench_cost_prompt(const struct model *model, uint32_t n);
+/* New tokens of a step: `rows` of each of n_sequences sequences, from position `first` on. */
+struct bench_shape {
+    uint32_t n_sequences, rows, first, logit_rows;
+};
+
+/* By part: all KDA layers, all full-attention layers, all dense FFNs, all MoE layers, embedding and output head. */
+void bench_cost_parts(struct bench_cost out[PART_COUNT], const struct model *model, struct bench_shape shape);
+
+/* The whole step. */
+struct bench_cost bench_cost_step(const struct model *model, struct bench_shape shape);
+
+/* A prompt of n tokens after `depth` others, in steps of MODEL_ROWS_MAX, logits of the last. */
+struct bench_cost bench_cost_prompt(const struct model *model, uint32_t depth, uint32_t n);
+
+void bench_cost_add(struct bench_cost *sum, const struct bench_cost *cost);
+
+double bench_cost_flops(const struct bench_cost *cost);
+
+/* The least time that a machine of such rates takes, in seconds: to move the bytes, to do the arithmetic; 0 where a
+ * rate is not known. What is faster than the larger of the two has its data in caches. */
+struct bench_floors {
+    double read_s, compute_s;
+};
+struct bench_floors bench_cost_floors(const struct bench_cost *cost, const struct rates *rates);
 
 #endif

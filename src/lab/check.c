@@ -2,23 +2,22 @@
  * headers alone. */
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
-#include "cpu/machine.h"
+#include "cpu/tiers.h"
 #include "lab/check_print.h"
 #include "lab/commands.h"
 #include "lab/model_flags.h"
+#include "lab/rates_find.h"
 
 static const char help[] =
     "usage: day0 check [DIR] [--json] [--ctx N] [--sessions N] [--budget GB]\n"
     "Says what the checkpoint in DIR needs: operators, memory, bandwidth; lists unknown keys and tensors and every "
     "tensor\n"
-    "that is missing or misshapen. Only config.json and the headers are read. The first run on a machine measures its\n"
-    "memory bandwidth for a second or two and keeps the number in ~/.cache/day0; $DAY0_BANDWIDTH_GB_S gives it "
-    "instead.\n"
+    "that is missing or misshapen. Only config.json and the headers are read. The first run on a machine measures "
+    "what\n"
+    "its memory and arithmetic can do, for about 3 s, and keeps that in ~/.cache/day0 (day0 bench --probe measures\n"
+    "anew); $DAY0_BANDWIDTH_GB_S, $DAY0_F32_GFLOP_S, $DAY0_INT16_GOP_S, $DAY0_INT8_GOP_S and\n"
+    "$DAY0_F16_GFLOP_S give it instead.\n"
     "\n"
     "Exit status: 0 the model can run (it may still not fit, see plan.fits), 1 it cannot, 2 wrong usage.\n"
     "\n"
@@ -60,46 +59,23 @@ static enum status parse(struct check_command *c, int option, struct error *err)
     }
 }
 
-/* The folder for what is kept between runs, below $XDG_CACHE_HOME or ~/.cache; false if there is none. */
-static bool cache_folder(char out[PATH_BYTES_MAX])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && cache[0] == '/')
-        return snprintf(out, PATH_BYTES_MAX, "%s/day0", cache) < PATH_BYTES_MAX;
-    if (!home || home[0] != '/' || snprintf(out, PATH_BYTES_MAX, "%s/.cache", home) >= PATH_BYTES_MAX)
-        return false;
-    mkdir(out, 0777);
-    return snprintf(out, PATH_BYTES_MAX, "%s/.cache/day0", home) < PATH_BYTES_MAX;
-}
-
-/* $DAY0_BANDWIDTH_GB_S if it is set, else what the machine does. */
-static enum status find_bandwidth(struct bandwidth *out, struct team *team, struct error *err)
-{
-    const char *given = getenv("DAY0_BANDWIDTH_GB_S");
-    char folder[PATH_BYTES_MAX], *end;
-    if (!given || !*given)
-        return bandwidth_get(out, team, cache_folder(folder) ? folder : NULL, machine_memory_bytes(NULL), err);
-    *out = (struct bandwidth){.gb_s = strtod(given, &end)};
-    if (*end != 0 || !bandwidth_believable(out->gb_s))
-        return error_set(err, STATUS_ARGUMENT, "DAY0_BANDWIDTH_GB_S: expected a number of GB/s, found '%.40s'", given);
-    return STATUS_OK;
-}
-
 static enum status run(const struct check_command *c, bool *runnable, struct error *err)
 {
     struct report *report;
     struct team *team = NULL;
-    struct bandwidth bandwidth;
+    struct rates rates;
+    unsigned tiers;
+    TRY(tiers_parse(c->flags.options.cpu, &tiers, err));
     TRY(report_open(&report, c->flags.directory, &c->flags.options, c->budget_bytes, err));
     *runnable = report->runnable;
     enum status status = team_open(&team, c->flags.options.n_threads, err);
     if (status == STATUS_OK)
-        status = find_bandwidth(&bandwidth, team, err);
+        status = rates_find(&rates, team, tiers, RATES_FROM_CACHE, err);
     team_close(team);
     if (status == STATUS_OK && c->json)
-        status = check_print_json(stdout, report, &bandwidth, err);
+        status = check_print_json(stdout, report, &rates, err);
     else if (status == STATUS_OK)
-        check_print_text(stdout, c->flags.directory, report, &bandwidth);
+        check_print_text(stdout, c->flags.directory, report, &rates);
     report_close(report);
     return status;
 }

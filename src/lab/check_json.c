@@ -76,8 +76,7 @@ static json_t *plan_json(const struct budget *budget)
     return plan;
 }
 
-enum status check_print_json(FILE *out, const struct report *report, const struct bandwidth *bandwidth,
-                             struct error *err)
+enum status check_print_json(FILE *out, const struct report *report, const struct rates *rates, struct error *err)
 {
     const struct {
         const char *key;
@@ -101,8 +100,12 @@ enum status check_print_json(FILE *out, const struct report *report, const struc
         {"missing_tensors", missing_json(report)},
         {"misshapen_tensors", misshapen_json(report)},
         {"plan", plan_json(&report->budget)},
-        {"tokens_per_s_decode", json_real(check_tokens_per_s(report, bandwidth))},
-        {"bandwidth_gb_s", json_real(bandwidth->gb_s)},
+        {"tokens_per_s_decode", json_real(check_tokens_per_s(report, rates))},
+        {"bandwidth_gb_s", json_real(rates->read.gb_s)},
+        {"f32_gflop_s", json_real(rates->gop_s[UNIT_F32])},
+        {"int16_gop_s", json_real(rates->gop_s[UNIT_INT16])},
+        {"int8_gop_s", json_real(rates->gop_s[UNIT_INT8])},
+        {"f16_gflop_s", json_real(rates->gop_s[UNIT_F16])},
     };
     json_t *root = json_object();
     int failed = 0;

@@ -120,7 +120,7 @@ static void print_faults(FILE *out, const struct report *report)
     }
 }
 
-static void print_plan(FILE *out, const struct report *report, const struct bandwidth *bandwidth)
+static void print_plan(FILE *out, const struct report *report, const struct rates *rates)
 {
     const struct budget *b = &report->budget;
     char note[120];
@@ -137,16 +137,21 @@ static void print_plan(FILE *out, const struct report *report, const struct band
         snprintf(note, sizeof note, "not enough for any context");
     size_line(out, "budget", b->budget_bytes, note);
     fprintf(out, "Speed\n");
-    line(out, "read bandwidth", "%6.1f GB/s   %s%s", bandwidth->gb_s,
-         bandwidth->cached         ? "measured before"
-         : bandwidth->buffer_bytes ? "measured now"
-                                   : "given by DAY0_BANDWIDTH_GB_S",
-         bandwidth->small_buffer ? ", but over little memory: may be too high" : "");
+    static const char *const sources[] = {"measured now", "measured before", "given by DAY0_BANDWIDTH_GB_S"};
+    line(out, "read bandwidth", "%6.1f GB/s   %s%s", rates->read.gb_s, sources[rates->source],
+         rates->read.small_buffer ? ", but over little memory: may be too high" : "");
+    line(out, "arithmetic", "%6.0f GFLOP/s in float32", rates->gop_s[UNIT_F32]);
+    if (rates->gop_s[UNIT_INT16] > 0)
+        line(out, "", "%6.0f GOP/s in INT16", rates->gop_s[UNIT_INT16]);
+    if (rates->gop_s[UNIT_INT8] > 0)
+        line(out, "", "%6.0f GOP/s in INT8", rates->gop_s[UNIT_INT8]);
+    if (rates->gop_s[UNIT_F16] > 0)
+        line(out, "", "%6.0f GFLOP/s in FP16", rates->gop_s[UNIT_F16]);
     line(out, "decoding", "%8.4g tokens/s at most, one sequence: bandwidth over active weights",
-         check_tokens_per_s(report, bandwidth));
+         check_tokens_per_s(report, rates));
 }
 
-void check_print_text(FILE *out, const char *directory, const struct report *report, const struct bandwidth *bandwidth)
+void check_print_text(FILE *out, const char *directory, const struct report *report, const struct rates *rates)
 {
     const char *architecture = report->config.architecture;
     fprintf(out, "%s: %s, %s\n", directory, *architecture ? architecture : "no architecture named",
@@ -162,5 +167,5 @@ void check_print_text(FILE *out, const char *directory, const struct report *rep
     size_line(out, "convolution tails", report->conv_state_bytes, "per sequence");
     size_line(out, "latents", report->latent_bytes_per_token, "per token");
     size_line(out, "index keys", report->index_bytes_per_token, "per token");
-    print_plan(out, report, bandwidth);
+    print_plan(out, report, rates);
 }

@@ -38,16 +38,6 @@ struct synth {
     uint64_t written;
 };
 
-static bool asks_for_mxfp4(const char *text, size_t bytes)
-{
-    json_t *root = json_loadb(text, bytes, 0, NULL);
-    json_t *inner = json_object_get(root, "text_config");
-    bool asks = json_is_object(json_object_get(root, "quantization_config")) ||
-                json_is_object(json_object_get(inner, "quantization_config"));
-    json_decref(root);
-    return asks;
-}
-
 static enum status read_config(struct synth *synth, struct error *err)
 {
     const char *path = synth->options->config_path;
@@ -242,8 +232,9 @@ static enum status run(struct synth *synth, struct synth_result *result, struct 
 {
     TRY(refuse_used(synth->options->directory, err));
     TRY(read_config(synth, err));
-    TRY(synth_tensors_init(&synth->tensors, &synth->config, asks_for_mxfp4(synth->config_text, synth->config_bytes),
-                           synth->options->shard_bytes, err));
+    TRY(synth_tensors_init(&synth->tensors, &synth->config,
+                           synth_packs_experts(synth->config_text, synth->config_bytes), synth->options->shard_bytes,
+                           err));
     TRY(memory_take(&synth->values, 1, sizeof *synth->values, "tables of random values", err));
     TRY(memory_take(&synth->block, 1, BLOCK_BYTES, "a block of random values", err));
     synth_values_init(synth->values);

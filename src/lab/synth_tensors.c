@@ -1,12 +1,12 @@
 #include "lab/synth_tensors.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
-#include "model/params.h"
 #include "weights/safetensors.h"
 
 enum {
@@ -159,17 +159,32 @@ static enum status order_files(struct synth_tensors *tensors, struct error *err)
     return STATUS_OK;
 }
 
-static enum status list_tensors(struct synth_tensors *tensors, const struct config *config, struct error *err)
+bool synth_packs_experts(const char *text, size_t bytes)
 {
-    struct indexer_params *indexers;
-    struct params params;
-    TRY(memory_take(&indexers, config->n_layers, sizeof *indexers, "the indexers", err));
+    json_t *root = json_loadb(text, bytes, 0, NULL);
+    json_t *inner = json_object_get(root, "text_config");
+    bool asks = json_is_object(json_object_get(root, "quantization_config")) ||
+                json_is_object(json_object_get(inner, "quantization_config"));
+    json_decref(root);
+    return asks;
+}
+
+void synth_indexers(struct indexer_params *indexers, const struct config *config)
+{
     for (uint32_t i = 0; i < config->n_layers; i++) {
         if (!config->index_topk || config->is_kda[i] || (config->index_layers_said && !config->is_index_layer[i]))
             continue;
         indexers[i].n_heads = config->index_heads_said ? config->index_heads_said : INDEX_HEADS;
         indexers[i].head_dim = config->index_head_dim_said ? config->index_head_dim_said : INDEX_HEAD_DIM;
     }
+}
+
+static enum status list_tensors(struct synth_tensors *tensors, const struct config *config, struct error *err)
+{
+    struct indexer_params *indexers;
+    struct params params;
+    TRY(memory_take(&indexers, config->n_layers, sizeof *indexers, "the indexers", err));
+    synth_indexers(indexers, config);
     enum status status = params_walk(&params, config, indexers, see, tensors, err);
     if (status == STATUS_OK)
         params_fini(&params);

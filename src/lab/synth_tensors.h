@@ -4,7 +4,7 @@
 #define DAY0_LAB_SYNTH_TENSORS_H
 
 #include "lab/synth_values.h"
-#include "model/config.h"
+#include "model/params.h"
 #include "weights/safetensors_write.h"
 
 struct synth_tensor {
@@ -23,6 +23,12 @@ struct synth_tensors {
     uint32_t rates_length;
     bool flat_rates; /* A_log is [n], not [1, 1, n, 1] */
 };
+
+/* Whether the text of a config.json asks for MXFP4 experts. */
+bool synth_packs_experts(const char *text, size_t bytes);
+
+/* Sizes of the indexers of each layer, as the config says or as usual; `indexers` [n_layers] is zero before. */
+void synth_indexers(struct indexer_params *indexers, const struct config *config);
 
 /* Lists the tensors of a model and assigns files of about `file_bytes`. Owns the list until
  * synth_tensors_fini. */

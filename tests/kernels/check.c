@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "buffers.h"
 #include "cpu/tiers.h"
+#include "rates.h"
 
 /* One line of all.def. */
 struct entry {
@@ -98,6 +99,7 @@ void begin(struct check *c, const char *format, ...)
     c->running = -1;
     c->n_cases++;
     c->work_bytes = c->work_flops = 0.0;
+    c->work_unit = UNIT_F32;
     specials_draw(c);
 }
 
@@ -107,21 +109,30 @@ void work(struct check *c, double bytes, double flops)
     c->work_flops = flops;
 }
 
-/* Time on the processor: on a shared machine long calls are interrupted, and their wall time says little. */
-static double processor_seconds(void)
+void work_in(struct check *c, enum unit unit)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    c->work_unit = unit;
 }
 
+/* A line of a table that can go into a document as it is. */
 static void report_time(const struct check *c, const struct body *body)
 {
+    const char *what;
     char ratio[32] = "";
+    double share = rates_share(c, body, &what);
     if (c->bodies[0].best_s > 0.0)
-        snprintf(ratio, sizeof ratio, "%6.1fx ref", c->bodies[0].best_s / body->best_s);
-    printf("%-20s %-42s %-7s %8.2f GB/s %8.2f GFLOP/s %10.2f us %s\n", c->kernel, c->description, body->tier,
-           c->work_bytes / body->best_s * 1e-9, c->work_flops / body->best_s * 1e-9, body->best_s * 1e6, ratio);
+        snprintf(ratio, sizeof ratio, "%.1f", c->bodies[0].best_s / body->best_s);
+    printf("| %-20s | %-28s | %-10s | %7.2f | %8.2f | %10.2f | %4.0f %% %-4s | %6s |\n", c->kernel, c->description,
+           body->tier, c->work_bytes / body->best_s * 1e-9, c->work_flops / body->best_s * 1e-9, body->best_s * 1e6,
+           100 * share, what, ratio);
+}
+
+static void report_head(void)
+{
+    printf("| %-20s | %-28s | %-10s | %7s | %8s | %10s | %-11s | %6s |\n"
+           "|----------------------|------------------------------|------------|--------:|---------:|-----------:"
+           "|------------:|-------:|\n",
+           "kernel", "case", "tier", "GB/s", "GFLOP/s", "us", "of the unit", "x ref");
 }
 
 /* The next call of a body that is timed, or the next body, or the end of the case. */
@@ -230,6 +241,10 @@ int main(void)
         sigaction(signals[i], &(struct sigaction){.sa_handler = on_signal}, NULL);
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("kernel test: seed %llu, tiers up to %s\n", (unsigned long long)seed, tiers_name(allowed));
+    if (check.bench) {
+        rates_find(allowed);
+        report_head();
+    }
     for (size_t i = 0; i < COUNT(entries);) {
         const struct entry *kernel = &entries[i];
         check.kernel = kernel->kernel;

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "cpu/units.h"
 #include "kernels/kernels.h"
 
 enum role {
@@ -74,6 +75,7 @@ struct check {
     size_t n_cases;
     size_t n_lengths_used;         /* by the loop over lengths in progress */
     double work_bytes, work_flops; /* of one call, for the bench */
+    enum unit work_unit;           /* that does the flops */
     double started_s, started_processor_s, spent_s;
     size_t n_runs;
 };
@@ -88,8 +90,9 @@ bool next_length(struct check *c, size_t *n);
 
 void begin(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool next_body(struct check *c);
-/* Bytes moved and flops done by one call, for the bench. */
+/* Bytes moved and flops done by one call, for the bench; and what unit does the flops, if it is not that of float32. */
 void work(struct check *c, double bytes, double flops);
+void work_in(struct check *c, enum unit unit);
 
 float *floats(struct check *c, enum role role, size_t n);
 uint16_t *shorts(struct check *c, enum role role, size_t n);

@@ -196,6 +196,7 @@ static void check_products(struct check *c, enum form form, const struct shape *
         double w_bytes = (double)w.rows * (double)matrix_row_bytes(&w);
         work(c, w.scales ? w_bytes * 17.0 / 16.0 : w_bytes,
              2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
+        work_in(c, form == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))

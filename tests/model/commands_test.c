@@ -202,7 +202,8 @@ static void examples_of_help_work(void **state)
     print_message("%zu examples of %zu commands\n", n_examples, n);
     struct result r =
         run_well("test $(wc -c <prompt.f32) = $((5 * 2048 * 4)) && test $(wc -c <logits.f32) = $((11 * 2048 * 4))"
-                 " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && rm -r speed.csv step.json random");
+                 " && rm prompt.f32 logits.f32 && test $(wc -l <speed.csv) -gt 2 && grep -q '</svg>' speed.svg"
+                 " && rm -r speed.csv speed.svg step.json random");
     result_free(&r);
 }
 
@@ -261,6 +262,9 @@ static void wrong_calls(void **state)
         {"day0 trace -o full.json >/dev/full", "output"},
         {"day0 trace -o no/such/folder", "no/such"},
         {"day0 trace", "-o"},
+        {"day0 bench --plot no/such/x.svg", "no/such"},
+        {"DAY0_F32_GFLOP_S=fast day0 check", "DAY0_F32_GFLOP_S"},
+        {"DAY0_BANDWIDTH_GB_S=0 day0 check", "DAY0_BANDWIDTH_GB_S"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         run_badly(bad[i].script, bad[i].word);

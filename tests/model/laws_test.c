@@ -102,6 +102,33 @@ static void law_3_pieces_leave_the_same_state(void **state)
         }
 }
 
+/* Contexts of 16, 17 and 18 chunks of keys, where attention's segments grow from one chunk to two: rows grouped into
+ * tiles, one at a time and a few at a time, with keys split over threads, all sum in the same order. */
+static void law_3_long_contexts(void **state)
+{
+    enum { TOKENS = 17 * 256 + 80, FROM = 16 * 256 - 40 };
+    static const uint32_t few[] = {FROM, 1, 3, 2, 1, 30, 4, 1, 1, 200, 1, 56, 1, 1, 2, 4, 16, 5};
+    static const uint32_t other[] = {FROM - 7, 64, 1, 100, 255, 3};
+    struct golden g = golden_load("k3-s1", 80);
+    struct model_options options = policy_options(state, TOKENS);
+    int32_t *tokens = malloc(TOKENS * sizeof *tokens);
+    struct rng rng = {4096};
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = (int32_t)rng_below(&rng, g.vocabulary);
+    struct answers whole = run_pieces(g.directory, &options, tokens, TOKENS, NULL, 0);
+    options.n_threads = 2;
+    struct answers one = run_pieces(g.directory, &options, tokens, TOKENS, few, sizeof few / sizeof *few);
+    assert_same_bits(&one, &whole, "single tokens around 4096 keys");
+    options.n_threads = 3;
+    struct answers two = run_pieces(g.directory, &options, tokens, TOKENS, other, sizeof other / sizeof *other);
+    assert_same_bits(&two, &whole, "pieces around 4096 keys");
+    answers_free(&one);
+    answers_free(&two);
+    answers_free(&whole);
+    free(tokens);
+    golden_free(&g);
+}
+
 /* --------------------------------------------------------------------------------------------------------- rewind */
 
 static void law_4_rewound_tokens_leave_no_trace(void **state)
@@ -235,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
+        cmocka_unit_test(law_3_long_contexts),
         cmocka_unit_test(law_4_rewound_tokens_leave_no_trace),
         cmocka_unit_test(logits_are_those_of_the_chosen_rows),
         cmocka_unit_test(law_6_selection_is_exact),
