@@ -76,6 +76,7 @@ typedef struct day0_options {
     const char *experts;        /* routed experts: NULL as stored, "mxfp4" or "int8" */
     const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
     const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
+    const char *li_scan;        /* index scores: "bounds" (NULL), or "exact" for every key; the same choices */
     bool accept_unknown;        /* run although the config has keys that may change the meaning */
     bool preload;               /* read all weights at open, with progress, instead of at first use */
     const char *cache;          /* folder that keeps converted weights for the next start; NULL: memory alone */

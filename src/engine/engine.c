@@ -44,13 +44,14 @@ static enum status model_options_of(const day0_options *o, struct model_options 
 {
     static const char *const execs[] = {"graph", "eager"}, *const switches[] = {"on", "off"},
                              *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
-                             *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "f16"};
+                             *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "f16"},
+                             *const scans[] = {"bounds", "exact"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"}, *const expert_words[] = {
                                                                                      "as-stored", "mxfp4", "int8"};
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
-    int exec, streams, kv, li, rule, act, dense, experts;
+    int exec, streams, kv, li, rule, scan, act, dense, experts;
     TRY(choose("act", o->act, acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
@@ -59,6 +60,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
     TRY(choose("dense", o->dense, denses, 4, &dense, err));
     TRY(choose("experts", o->experts, expert_words, 3, &experts, err));
+    TRY(choose("li_scan", o->li_scan, scans, 2, &scan, err));
     *m = model_options_default();
     m->cpu = o->cpu;
     m->n_threads = o->threads;
@@ -71,6 +73,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
     m->cache_folder = o->cache;
     m->watch = (struct watch){o->progress, o->notice, o->progress_context};
+    m->index_scan = (enum dsa_scan)scan;
     m->context_max = o->context_max;
     m->sequences_max = o->sessions_max;
     m->kept_max = o->checkpoints_max;

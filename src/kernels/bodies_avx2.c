@@ -11,4 +11,5 @@
 #include "kernels/attention_body.h"
 #include "kernels/kda_body.h"
 #include "kernels/index_body.h"
+#include "kernels/bounds_body.h"
 #include "kernels/quantize_body.h"

@@ -6,3 +6,4 @@
 #include "kernels/rows_body.h"
 #include "kernels/int8_body.h"
 #include "kernels/half_body.h"
+#include "kernels/bounds_body.h"

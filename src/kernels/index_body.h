@@ -1,7 +1,6 @@
 /* The Lightning Indexer: scores of 16-key blocks as a mix of their dimensions, and the threshold filter. */
 #include "kernels/kernels.h"
-
-enum { INDEX_DIMENSIONS_MAX = 256 };
+#include "tensor/index_query.h"
 
 /* Dimension d of a block's keys. */
 INLINE v16 key_lanes(const void *block, size_t d, size_t D, const enum dtype dtype)

@@ -79,7 +79,7 @@ INLINE void widen_block(v16 w[2], const uint8_t *row, size_t i, float scale, con
     }
     UNROLL for (size_t half = 0; half < 2; half++) {
         size_t at = i + 16 * half;
-        v16 code = dtype == DTYPE_INT8 ? v16_load_s8((const int8_t *)row + at) : v16_load_e4m3_256th(row + at);
+        v16 code = dtype == DTYPE_INT8 ? v16_load_s8((const int8_t *)row + at) : v16_load_e4m3_small(row + at);
         w[half] = v16_mul(code, v16_set(scale));
     }
 }

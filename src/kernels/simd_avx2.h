@@ -24,6 +24,8 @@ enum {
     PANEL_TOKENS = 6,
     PANEL_VECTORS = 1,
     KDA_SLICES = 2,
+    PAIR_HEADS = 4,
+    PAIR_BLOCKS = 1,
 };
 
 typedef struct {
@@ -258,7 +260,7 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
                  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), bias)};
 }
 
-INLINE v16 v16_load_e4m3_256th(const uint8_t *p)
+INLINE v16 v16_load_e4m3_small(const uint8_t *p)
 {
     __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i_u *)p));
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff));
@@ -364,6 +366,38 @@ INLINE v16i v16i_shift_right(v16i x, const unsigned n)
 INLINE v16i v16i_shift_left(v16i x, const unsigned n)
 {
     return (v16i){_mm256_slli_epi32(x.low, (int)n), _mm256_slli_epi32(x.high, (int)n)};
+}
+
+INLINE v16i v16i_load(const int32_t *p)
+{
+    return (v16i){_mm256_loadu_si256((const __m256i_u *)p), _mm256_loadu_si256((const __m256i_u *)(p + 8))};
+}
+
+INLINE void v16i_store(int32_t *p, v16i x)
+{
+    _mm256_storeu_si256((__m256i_u *)p, x.low);
+    _mm256_storeu_si256((__m256i_u *)(p + 8), x.high);
+}
+
+INLINE void v16i_store_s16_first(int16_t *p, v16i x, size_t n)
+{
+    __m256i zero = _mm256_setzero_si256();
+    __m256i words = _mm256_packus_epi32(_mm256_blend_epi16(x.low, zero, 0xaa), _mm256_blend_epi16(x.high, zero, 0xaa));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    if (n >= 16)
+        _mm256_storeu_si256((__m256i_u *)p, words);
+    else
+        memcpy(p, &words, n * sizeof *p);
+}
+
+/* The addition is assembly because gcc 12 adds into another register, moves it back, and spills a third of a tile: 88
+ * GOP/s in place of 150. */
+INLINE v16i v16i_add_pairs(v16i sum, v16i a, v16i b)
+{
+    __m256i low = _mm256_madd_epi16(a.low, b.low), high = _mm256_madd_epi16(a.high, b.high);
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.low) : "x"(low));
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.high) : "x"(high));
+    return sum;
 }
 
 INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)

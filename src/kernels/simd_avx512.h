@@ -30,6 +30,8 @@ enum {
     PANEL_TOKENS = 12, /* products for many tokens: tokens x vectors of outputs */
     PANEL_VECTORS = 2,
     KDA_SLICES = 4,
+    PAIR_HEADS = 8, /* sums of pairs of integers: heads x blocks of keys */
+    PAIR_BLOCKS = 2,
 };
 
 typedef __m512 v16;
@@ -249,8 +251,8 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
 }
 
-/* 2^-8 of the values of E4M3 codes that are no NaN: the half as it comes out of the fields. */
-INLINE v16 v16_load_e4m3_256th(const uint8_t *p)
+/* The values times 2^-8; codes are not NaN. */
+INLINE v16 v16_load_e4m3_small(const uint8_t *p)
 {
     __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i_u *)p));
     return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbfff)));
@@ -380,6 +382,32 @@ INLINE v16i v16i_shift_left(v16i x, const unsigned n)
 INLINE v16i v16i_min(v16i a, v16i b)
 {
     return _mm512_min_epi32(a, b);
+}
+
+INLINE v16i v16i_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+INLINE void v16i_store(int32_t *p, v16i x)
+{
+    _mm512_storeu_si512(p, x);
+}
+
+/* The low 16 bits of the lanes below n. */
+INLINE void v16i_store_s16_first(int16_t *p, v16i x, size_t n)
+{
+    _mm256_mask_storeu_epi16(p, v16_mask(n), _mm512_cvtepi32_epi16(x));
+}
+
+/* Lanes as two 16-bit integers: sum + low a * low b + high a * high b, which fit in 32 bits. */
+INLINE v16i v16i_add_pairs(v16i sum, v16i a, v16i b)
+{
+#if defined(__AVX512VNNI__)
+    return _mm512_dpwssd_epi32(sum, a, b);
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
 }
 
 /* Bytes, extended with zeros; lanes from n on are 0. */

@@ -24,6 +24,8 @@ enum {
     PANEL_TOKENS = 6,
     PANEL_VECTORS = 1,
     KDA_SLICES = 2,
+    PAIR_HEADS = 4,
+    PAIR_BLOCKS = 1,
 };
 
 typedef struct {
@@ -98,6 +100,48 @@ INLINE v16i v16i_shift_right(v16i x, const int n)
 INLINE v16i v16i_shift_left(v16i x, const int n)
 {
     return v16i_shift_right(x, -n);
+}
+
+INLINE v16i v16i_load(const int32_t *p)
+{
+    const uint32_t *lanes = (const uint32_t *)p;
+    return (v16i){vld1q_u32(lanes), vld1q_u32(lanes + 4), vld1q_u32(lanes + 8), vld1q_u32(lanes + 12)};
+}
+
+INLINE void v16i_store(int32_t *p, v16i x)
+{
+    uint32_t *lanes = (uint32_t *)p;
+    vst1q_u32(lanes, x.a);
+    vst1q_u32(lanes + 4, x.b);
+    vst1q_u32(lanes + 8, x.c);
+    vst1q_u32(lanes + 12, x.d);
+}
+
+INLINE void v16i_store_s16_first(int16_t *p, v16i x, size_t n)
+{
+    uint16_t copy[16];
+    vst1q_u16(copy, vcombine_u16(vmovn_u32(x.a), vmovn_u32(x.b)));
+    vst1q_u16(copy + 8, vcombine_u16(vmovn_u32(x.c), vmovn_u32(x.d)));
+    memcpy(p, copy, (n < 16 ? n : 16) * sizeof *copy);
+}
+
+INLINE uint32x4_t v4_add_pairs(uint32x4_t sum, uint32x4_t a, uint32x4_t b)
+{
+    int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);
+    int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
+    return vaddq_u32(sum, vreinterpretq_u32_s32(vpaddq_s32(low, high)));
+}
+
+INLINE v16i v16i_add_pairs(v16i sum, v16i a, v16i b)
+{
+    return (v16i){v4_add_pairs(sum.a, a.a, b.a), v4_add_pairs(sum.b, a.b, b.b), v4_add_pairs(sum.c, a.c, b.c),
+                  v4_add_pairs(sum.d, a.d, b.d)};
+}
+
+INLINE v16 v16_from_integers(v16i x)
+{
+    return (v16){vcvtq_f32_s32(vreinterpretq_s32_u32(x.a)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.b)),
+                 vcvtq_f32_s32(vreinterpretq_s32_u32(x.c)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.d))};
 }
 
 INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)
@@ -288,11 +332,9 @@ INLINE v16 v16_load_e4m3(const uint8_t *p)
     return v16_mul(v16_f16(v8_e4m3(vld1_u8(p)), v8_e4m3(vld1_u8(p + 8))), v16_set(256.0f));
 }
 
-INLINE v16 v16_load_e4m3_256th(const uint8_t *p)
+INLINE v16 v16_load_e4m3_small(const uint8_t *p)
 {
-    uint16x8_t low = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p))));
-    uint16x8_t high = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p + 8)))), fields = vdupq_n_u16(0xbfff);
-    return v16_f16(vandq_u16(vshlq_n_u16(low, 7), fields), vandq_u16(vshlq_n_u16(high, 7), fields));
+    return v16_f16(v8_e4m3(vld1_u8(p)), v8_e4m3(vld1_u8(p + 8)));
 }
 
 INLINE v16 v16_load_s8(const int8_t *p)

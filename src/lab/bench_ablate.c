@@ -31,6 +31,7 @@ static const struct ablate_switch {
     {"li=f32", "index keys in float32", NEEDS_INDEX},
     {"li=bf16", "index keys in BF16", NEEDS_INDEX},
     {"li=mxfp8", "index keys in MXFP8", NEEDS_INDEX},
+    {"li-scan=exact", "every index score exactly", NEEDS_INDEX},
     {"threads=1", "one thread", NEEDS_NOTHING},
 };
 #define N_SWITCHES (sizeof switches / sizeof *switches)

@@ -66,6 +66,11 @@ enum status bench_report_table(FILE *out, const struct bench_request *request, c
             "\nms: of the prompt or of a step; read ms, compute ms: what memory and arithmetic alone would take.\n");
     if (shrunk)
         fprintf(out, "*: fewer sequences than asked for, as many as the memory has room for.\n");
+    if (result->counters[STEP_SCANS] > 0)
+        fprintf(out, "index scans: %llu, %.1f keys a scan scored exactly, %llu scans fell back to exact scores\n",
+                (unsigned long long)result->counters[STEP_SCANS],
+                (double)result->counters[STEP_KEYS_RESCORED] / (double)result->counters[STEP_SCANS],
+                (unsigned long long)result->counters[STEP_SCANS_FELL_BACK]);
     return bench_report_written(out, err);
 }
 

@@ -149,6 +149,8 @@ enum status bench_run(const struct bench_request *request, struct bench_result *
     }
     if (status == STATUS_OK)
         status = run_all(&b, err);
+    for (int c = 0; status == STATUS_OK && c < STEP_COUNTERS; c++)
+        result->counters[c] = b.rig.model->counters[c];
     bench_rig_close(&b.rig);
     return status;
 }

@@ -50,6 +50,7 @@ struct bench_result {
     const char *tier;
     uint32_t n_rows;
     struct bench_row rows[BENCH_ROWS_MAX];
+    uint64_t counters[STEP_COUNTERS]; /* of all steps, warm-up included */
 };
 
 /* Fails as opening and running a model do. */

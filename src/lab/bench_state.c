@@ -33,14 +33,16 @@ static void fill_plain(char *out, size_t n, enum dtype dtype, struct rng *rng)
     }
 }
 
-/* Blocks of 16 MXFP8 keys: codes below 2 in magnitude, every scale 1. */
+/* Blocks of 16 MXFP8 keys: codes of every size, as quantizing makes them, every scale 2^-8. */
 static void fill_mxfp8(char *out, const struct mla_slot *slot, struct rng *rng)
 {
     size_t codes = (size_t)INDEX_BLOCK_KEYS * slot->index_dim;
     for (int block = 0; block < PAGE_TOKENS / INDEX_BLOCK_KEYS; block++, out += slot->index_block_bytes) {
-        for (size_t i = 0; i < codes; i++)
-            out[i] = (char)(rng_next(rng) & 0xbf);
-        memset(out + codes, 127, slot->index_block_bytes - codes);
+        for (size_t i = 0; i < codes; i++) {
+            uint8_t code = (uint8_t)rng_next(rng);
+            out[i] = (char)((code & 0x7f) == 0x7f ? code ^ 1 : code); /* not NaN */
+        }
+        memset(out + codes, 127 - 8, slot->index_block_bytes - codes);
     }
 }
 

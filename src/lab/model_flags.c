@@ -22,6 +22,8 @@ const char model_flags_help[] =
     "      --no-cache        converted weights are not kept in a file for the next start\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
+    "      --li-scan bounds|exact  which index scores are computed exactly: those that 16-bit bounds leave open\n"
+    "                        (default), or all; the choices are the same\n"
     "      --threads N       threads (default: one a core)\n"
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"
@@ -83,8 +85,9 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
 {
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const execs[] = {"graph", "eager"}, *const switches[] = {"off", "on"},
-                             *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
+                             *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
+                             *const switches[] = {"off", "on"}, *const denses[] = {"mxfp8", "int8", "mxfp4"},
+                             *const experts[] = {"mxfp4", "int8"};
     static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
                             dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};
@@ -121,6 +124,10 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         return STATUS_OK;
     case FLAG_NO_CACHE:
         o->cache_folder = NULL;
+        return STATUS_OK;
+    case FLAG_LI_SCAN:
+        TRY(choose("li-scan", value, scans, 2, &chosen, err));
+        o->index_scan = (enum dsa_scan)chosen;
         return STATUS_OK;
     case FLAG_THREADS:
         return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);

@@ -20,6 +20,7 @@ enum {
     FLAG_DENSE,
     FLAG_EXPERTS,
     FLAG_NO_CACHE,
+    FLAG_LI_SCAN,
     FLAG_THREADS,
     FLAG_CPU,
     FLAG_EXEC,
@@ -32,10 +33,11 @@ enum {
 #define MODEL_FLAGS                                                                                                    \
     {"model", required_argument, NULL, 'm'}, {"act", required_argument, NULL, FLAG_ACT},                               \
         {"kv", required_argument, NULL, FLAG_KV}, {"li", required_argument, NULL, FLAG_LI},                            \
-        {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"threads", required_argument, NULL, FLAG_THREADS},      \
-        {"cpu", required_argument, NULL, FLAG_CPU}, {"exec", required_argument, NULL, FLAG_EXEC},                      \
-        {"dense", required_argument, NULL, FLAG_DENSE}, {"experts", required_argument, NULL, FLAG_EXPERTS},            \
-        {"no-cache", no_argument, NULL, FLAG_NO_CACHE}, {"streams", required_argument, NULL, FLAG_STREAMS},            \
+        {"li-scale", required_argument, NULL, FLAG_LI_SCALE}, {"li-scan", required_argument, NULL, FLAG_LI_SCAN},      \
+        {"threads", required_argument, NULL, FLAG_THREADS}, {"cpu", required_argument, NULL, FLAG_CPU},                \
+        {"exec", required_argument, NULL, FLAG_EXEC}, {"dense", required_argument, NULL, FLAG_DENSE},                  \
+        {"experts", required_argument, NULL, FLAG_EXPERTS}, {"no-cache", no_argument, NULL, FLAG_NO_CACHE},            \
+        {"streams", required_argument, NULL, FLAG_STREAMS},                                                            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

@@ -12,7 +12,7 @@ static const struct {
     int flag;
 } keys[] = {{"act", FLAG_ACT},         {"cpu", FLAG_CPU},         {"dense", FLAG_DENSE},       {"exec", FLAG_EXEC},
             {"kv", FLAG_KV},           {"experts", FLAG_EXPERTS}, {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},
-            {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
+            {"li-scan", FLAG_LI_SCAN}, {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 /* Takes "key=value", which it cuts in two. */

@@ -347,6 +347,7 @@ enum status model_step(struct model *model, const struct model_span *spans, uint
         step.taps = outputs->taps ? outputs->taps + at.rows * model->options.n_taps * model->config.hidden_size : NULL;
         step.selected = outputs->selected ? model->selected : NULL;
         step.n_selected = model->n_selected;
+        step.counters = model->counters;
         uint32_t bucket = 0;
         while (bucket_rows[bucket] < step.n_rows)
             bucket++;

@@ -8,6 +8,7 @@
 #include "model/budget.h"
 #include "model/config.h"
 #include "model/params.h"
+#include "ops/dsa.h"
 #include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
@@ -30,6 +31,7 @@ struct model_options {
     enum dtype latent_dtype;     /* --kv: F32 or BF16 */
     enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;     /* --li-scale */
+    enum dsa_scan index_scan;    /* --li-scan: the same choices either way */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
     const char *cache_folder;    /* for the file of converted weights; NULL (--no-cache): they are in memory alone */
     struct watch watch;          /* of what opening does */
@@ -67,7 +69,8 @@ struct model {
     uint32_t n_index_layers;
     uint32_t topk; /* entries of a selection: index_topk, no more than context_max */
     struct step_arrays *arrays;
-    uint32_t *selected, *n_selected; /* of one inner step, see model_step; NULL without reports_selected */
+    _Atomic uint64_t counters[STEP_COUNTERS]; /* since the model was opened */
+    uint32_t *selected, *n_selected;          /* of one inner step, see model_step; NULL without reports_selected */
 };
 
 /* Opens the checkpoint in `directory`. Owns everything until model_close (accepts NULL). The memory plan is made from

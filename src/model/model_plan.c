@@ -20,7 +20,7 @@ struct buffers {
     struct buffer q, k, v, g, a;  /* attention of either kind: projections, gate, result */
     struct buffer f_a, f, b, g_a; /* KDA gates */
     struct buffer q_a, kv_a, absorbed, partials, context;
-    struct buffer index_q, index_k, index_w, candidates, n_candidates, selected, n_selected;
+    struct buffer index_q, index_k, index_w, index_query, candidates, n_candidates, selected, n_selected;
     struct buffer inner, inner2; /* dense or shared FFN; routed experts */
     struct buffer router, chosen, weights, groups, latent, expert_out, routed;
     uint32_t cache, state; /* resources outside of the workspace */
@@ -81,13 +81,19 @@ static void make_residual_buffers(struct builder *b)
     r->history = plan_buffer(b->plan, b->rows, blocks * r->n_slots);
 }
 
+/* Float32 keys serve proofs; they have no bounds. */
+static enum dsa_scan index_scan_of(const struct model *model)
+{
+    return model->options.index_dtype == DTYPE_F32 ? SCAN_SCORES : model->options.index_scan;
+}
+
 static void make_attention_buffers(struct builder *b)
 {
     const struct config *c = b->config;
     struct plan *plan = b->plan;
     struct buffers *s = &b->buffers;
     uint32_t rows = b->rows, kda = c->kda_heads * c->kda_head_dim, mla_v = c->n_heads * c->v_head_dim;
-    uint32_t index_q = 0, index_k = 0, index_w = 0;
+    uint32_t index_q = 0, index_k = 0, index_w = 0, query = 0;
     for (uint32_t l = 0; l < c->n_layers; l++) {
         const struct indexer_params *indexer = &b->model->params.layers[l].mla.indexer;
         if (c->is_kda[l])
@@ -95,6 +101,7 @@ static void make_attention_buffers(struct builder *b)
         index_q = max_of(index_q, indexer->n_heads * indexer->head_dim);
         index_k = max_of(index_k, indexer->head_dim);
         index_w = max_of(index_w, indexer->n_heads);
+        query = max_of(query, dsa_query_width(indexer->n_heads, indexer->head_dim));
     }
     s->q = plan_buffer(plan, rows, max_of(kda, c->n_heads * (c->qk_nope_head_dim + c->qk_rope_head_dim)));
     s->k = plan_buffer(plan, rows, kda);
@@ -119,7 +126,8 @@ static void make_attention_buffers(struct builder *b)
     s->index_q = plan_buffer(plan, rows, index_q);
     s->index_k = plan_buffer(plan, rows, index_k);
     s->index_w = plan_buffer(plan, rows, index_w);
-    s->candidates = plan_buffer(plan, rows * b->n_segments, 2 * b->model->topk);
+    s->index_query = plan_buffer(plan, rows, index_scan_of(b->model) == SCAN_BOUNDS ? query : 0);
+    s->candidates = plan_buffer(plan, rows * b->n_segments, dsa_candidates_width(b->model->topk));
     s->n_candidates = plan_buffer(plan, rows, b->n_segments);
     s->selected = plan_buffer(plan, rows, b->model->topk);
     s->n_selected = plan_buffer(plan, rows, 1);
@@ -221,6 +229,8 @@ static struct dsa_op dsa_of(const struct builder *b, const struct indexer_params
                            .k = s->index_k,
                            .w = s->index_w,
                            .cache = s->cache,
+                           .scan = index_scan_of(b->model),
+                           .query = s->index_query,
                            .n_segments = b->n_segments,
                            .candidates = s->candidates,
                            .n_candidates = s->n_candidates,

@@ -44,7 +44,7 @@ void select_positions(uint32_t *out, uint32_t *scratch, const uint64_t *ranks, s
     enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
     uint32_t highest = 0;
     for (size_t i = 0; i < n; i++) {
-        out[i] = 0xffffffffu - (uint32_t)ranks[i];
+        out[i] = select_position(ranks[i]);
         highest = out[i] > highest ? out[i] : highest;
     }
     for (unsigned shift = 0; shift < 32 && highest >> shift > 0; shift += DIGIT_BITS) {

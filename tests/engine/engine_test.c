@@ -169,13 +169,14 @@ static void refusals_are_sentences_and_change_nothing(void **state)
 static void options_are_checked(void **state)
 {
     (void)state;
-    day0_options o = engine_options(), bad[14];
-    static const char *const parts[14] = {
-        "directory", "models/none", "sessions_max", "sessions_max", "checkpoints_max", "piece_tokens", "piece_tokens",
-        "kv",        "li_scale",    "exec",         "context",      "dense",           "experts",      "streams"};
+    day0_options o = engine_options(), bad[15];
+    static const char *const parts[15] = {"directory",       "models/none",  "sessions_max", "sessions_max",
+                                          "checkpoints_max", "piece_tokens", "piece_tokens", "kv",
+                                          "li_scale",        "exec",         "context",      "dense",
+                                          "experts",         "streams",      "li_scan"};
     day0_engine *engine;
     day0_error error;
-    for (int i = 0; i < 14; i++)
+    for (int i = 0; i < 15; i++)
         bad[i] = o;
     bad[0].model = NULL;
     bad[1].model = "models/none";
@@ -191,7 +192,8 @@ static void options_are_checked(void **state)
     bad[11].dense = "int4";
     bad[12].experts = "mxfp8";
     bad[13].streams = "maybe";
-    for (int i = 0; i < 14; i++) {
+    bad[14].li_scan = "int8";
+    for (int i = 0; i < 15; i++) {
         day0_status status = day0_engine_open(&engine, &bad[i], &error);
         assert_null(engine);
         assert_refused(status, i == 1 ? DAY0_NOT_FOUND : DAY0_ARGUMENT, &error, parts[i]);

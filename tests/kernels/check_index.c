@@ -1,5 +1,7 @@
 #include "check.h"
 
+#include "tensor/index_query.h"
+
 struct shape {
     size_t H, D, n_blocks, gap; /* gap: bytes between blocks */
 };
@@ -8,7 +10,7 @@ static const struct shape shapes[] = {
     {1, 32, 1, 0}, {64, 128, 5, 0}, {7, 64, 4, 64}, {13, 96, 9, 16}, {3, 256, 2, 0}, {2, 32, 0, 0}, {6, 160, 11, 32},
 };
 static const struct shape shapes_any_dimension[] = {{1, 1, 1, 0}, {5, 17, 3, 4}, {8, 100, 6, 0}, {12, 255, 4, 8}};
-static const struct shape shapes_bench[] = {{64, 128, 64, 0}};
+static const struct shape shapes_bench[] = {{64, 128, 64, 0}, {32, 128, 64, 0}};
 
 static size_t block_size(enum dtype dtype, size_t D)
 {
@@ -197,4 +199,132 @@ void check_index_filter(struct check *c)
                 compare_ranks(c, out, *count, scores, n, first, at);
         }
     }
+}
+
+/* ---- bounds ---- */
+
+/* Queries and weights of many magnitudes, and rounded ones as MXFP8 leaves them. */
+static void fill_query(struct check *c, float *q, float *w, const struct shape *shape)
+{
+    size_t n = shape->H * shape->D;
+    fill_normal(c, q, n, 1.0f);
+    fill_normal(c, w, shape->H, 0.3f);
+    if (c->bench)
+        return;
+    float scale = ldexpf(1.0f, (int)rng_below(&c->rng, 20) - 10);
+    for (size_t i = 0; i < n; i++) {
+        q[i] *= scale;
+        if (rng_below(&c->rng, 50) == 0)
+            q[i] *= 100.0f;
+    }
+    for (size_t i = 0; i + MX_BLOCK <= n && rng_below(&c->rng, 2); i += MX_BLOCK) {
+        uint8_t codes[MX_BLOCK];
+        for (size_t j = 0; j < MX_BLOCK; j++)
+            q[i + j] = isfinite(q[i + j]) ? q[i + j] : 1.0f;
+        uint8_t byte = mx_quantize_fp8(codes, q + i, MX_FLOOR);
+        mx_dequantize_fp8(q + i, codes, byte);
+    }
+}
+
+void check_index_query_s16(struct check *c)
+{
+    const struct shape *list = c->bench ? shapes_bench : shapes;
+    size_t n_shapes = c->bench ? COUNT(shapes_bench) : COUNT(shapes);
+    for (size_t s = 0; s < n_shapes + (c->bench ? 0 : COUNT(shapes_any_dimension)); s++) {
+        struct shape shape = s < n_shapes ? list[s] : shapes_any_dimension[s - n_shapes];
+        begin(c, "H=%zu D=%zu", shape.H, shape.D);
+        float *q = floats(c, INPUT, shape.H * shape.D), *w = floats(c, INPUT, shape.H);
+        uint16_t *out = shorts(c, OUTPUT, index_query_bytes(shape.H, shape.D) / 2);
+        fill_query(c, q, w, &shape);
+        work(c, 4.0 * (double)(shape.H * shape.D), 2.0 * (double)(shape.H * shape.D));
+        while (next_body(c))
+            CALL(c, index_query_s16)(out, q, w, shape.H, shape.D);
+    }
+}
+
+enum { BOUND_ROWS = 3 };
+
+/* Every score that the exact kernel gives lies within its bounds, and bounds of plain values are narrow: less than
+ * 2^-5 of the sum of magnitudes apart. */
+static void compare_bounds(struct check *c, const float *lower, const float *upper, const float *q, const float *w,
+                           const char *keys, size_t step, const struct shape *shape, enum dtype dtype)
+{
+    float scores[16];
+    for (size_t b = 0; b < shape->n_blocks; b++) {
+        (dtype == DTYPE_BF16 ? index_scores_bf16_ref : index_scores_mxfp8_ref)(scores, q, w, keys + b * step, step, 1,
+                                                                               shape->H, shape->D);
+        for (size_t j = 0; j < 16; j++) {
+            double low = lower[b * 16 + j], high = upper[b * 16 + j], magnitude = 0.0;
+            double score = scores[j] == scores[j] ? scores[j] : -INFINITY; /* as it ranks */
+            if (!(score >= low && score <= high)) {
+                fail(c, "key %zu: the score %g is not within %g to %g", b * 16 + j, (double)scores[j], low, high);
+                return;
+            }
+            for (size_t h = 0; h < shape->H; h++)
+                for (size_t d = 0; d < shape->D; d++)
+                    magnitude += fabs((double)w[h] * q[h * shape->D + d]);
+            double peak = 0.0;
+            for (size_t d = 0; d < shape->D; d++)
+                peak = fmax(peak, fabs(element(keys + b * step, d, j, shape->D, dtype)));
+            if (exact(c) && peak > 0x1p-90 && peak < 0x1p60 && high - low > 0x1p-5 * magnitude * peak) {
+                fail(c, "key %zu: the bounds %g to %g are wide", b * 16 + j, low, high);
+                return;
+            }
+        }
+    }
+}
+
+static void check_bounds(struct check *c, enum dtype dtype, const struct shape *list, size_t n_shapes)
+{
+    for (size_t s = 0; s < n_shapes; s++) {
+        struct shape shape = list[s];
+        size_t size = block_size(dtype, shape.D), step = size + shape.gap;
+        size_t n_bytes = shape.n_blocks ? (shape.n_blocks - 1) * step + size : 0, n = 16 * shape.n_blocks;
+        size_t rows = c->bench ? 1 : 1 + s % BOUND_ROWS, words = (index_query_bytes(shape.H, shape.D) + 7) / 8;
+        begin(c, "H=%zu D=%zu blocks=%zu rows=%zu", shape.H, shape.D, shape.n_blocks, rows);
+        float *lower = floats(c, OUTPUT, rows * n), *upper = floats(c, OUTPUT, rows * n);
+        float *q = floats(c, INPUT, rows * shape.H * shape.D), *w = floats(c, INPUT, rows * shape.H);
+        uint64_t *records = longs(c, INPUT, rows * words);
+        char *keys = dtype == DTYPE_BF16 ? (char *)shorts(c, INPUT, n_bytes / 2) : (char *)bytes(c, INPUT, n_bytes);
+        float *low[BOUND_ROWS], *high[BOUND_ROWS];
+        const void *queries[BOUND_ROWS];
+        bool usable = true;
+        for (size_t r = 0; r < rows; r++) {
+            fill_query(c, q + r * shape.H * shape.D, w + r * shape.H, &shape);
+            index_query_s16_ref(records + r * words, q + r * shape.H * shape.D, w + r * shape.H, shape.H, shape.D);
+            low[r] = lower + r * n;
+            high[r] = upper + r * n;
+            queries[r] = records + r * words;
+            usable &= ((const struct index_query *)queries[r])->width < INFINITY;
+        }
+        for (size_t b = 0; b < shape.n_blocks; b++)
+            fill_block(c, keys + b * step, dtype, shape.D);
+        work(c, (double)n_bytes, 2.0 * 16.0 * (double)(rows * shape.n_blocks * shape.H * shape.D));
+        while (usable && next_body(c))
+            CALL(c, index_bounds_mxfp8)(low, high, queries, rows, keys, step, shape.n_blocks, shape.H, shape.D);
+        for (size_t r = 0; usable && !c->bench && r < rows; r++)
+            compare_bounds(c, reference(c, lower) + r * n, reference(c, upper) + r * n, q + r * shape.H * shape.D,
+                           w + r * shape.H, keys, step, &shape, dtype);
+    }
+}
+
+static void check_index_bounds(struct check *c, enum dtype dtype)
+{
+    if (c->bench) {
+        check_bounds(c, dtype, shapes_bench, COUNT(shapes_bench));
+        return;
+    }
+    check_bounds(c, dtype, shapes, COUNT(shapes));
+    if (dtype == DTYPE_BF16)
+        check_bounds(c, dtype, shapes_any_dimension, COUNT(shapes_any_dimension));
+}
+
+void check_index_bounds_bf16(struct check *c)
+{
+    check_index_bounds(c, DTYPE_BF16);
+}
+
+void check_index_bounds_mxfp8(struct check *c)
+{
+    check_index_bounds(c, DTYPE_MXFP8);
 }

@@ -244,6 +244,7 @@ static void policies_that_cannot_be_read(void **state)
         "kv=f64",
         "li=int8",
         "li-scale=up",
+        "li-scan=int8",
         "kw=f32",
         "kv=f32,",
         "kv=f32,kv=bf16",

@@ -25,6 +25,7 @@ struct scan_case {
     uint32_t n_keys, topk, n_segments;
     uint32_t levels;  /* 1: everything 0, all scores equal */
     enum dtype dtype; /* of the keys */
+    enum dsa_scan scan;
 };
 
 struct scan {
@@ -91,11 +92,13 @@ static void open_scan(struct scan *s, const struct scan_case *c)
     s->op = (struct dsa_op){.n_heads = HEADS, .head_dim = DIM, .topk = c->topk, .n_segments = c->n_segments};
     s->op.q = plan_buffer(&s->plan, ROWS, HEADS * DIM);
     s->op.w = plan_buffer(&s->plan, ROWS, HEADS);
-    s->op.candidates = plan_buffer(&s->plan, ROWS * c->n_segments, 2 * c->topk);
+    s->op.scan = c->scan;
+    s->op.candidates = plan_buffer(&s->plan, ROWS * c->n_segments, dsa_candidates_width(c->topk));
     s->op.n_candidates = plan_buffer(&s->plan, ROWS, c->n_segments);
     s->op.selected = plan_buffer(&s->plan, ROWS, c->topk);
     s->op.n_selected = plan_buffer(&s->plan, ROWS, 1);
     s->op.cache = plan_resource(&s->plan);
+    s->op.query = plan_buffer(&s->plan, ROWS, dsa_query_width(HEADS, DIM));
     op_dsa_scan(&s->plan, &s->op);
     op_dsa_choose(&s->plan, &s->op);
     plan_seal(&s->plan);
@@ -180,6 +183,7 @@ static void check_scan(const struct scan_case *c, bool all_ways)
         for (uint32_t r = 0; r < rows; r++) {
             memcpy(buffer_row(&context, s.op.q, r), s.q[r], sizeof s.q[r]);
             memcpy(buffer_row(&context, s.op.w, r), s.w[r], sizeof s.w[r]);
+            kernels.index_query_s16(buffer_row(&context, s.op.query, r), s.q[r][0], s.w[r], HEADS, DIM);
         }
         struct step_span span = {&s.sequence, 0, rows, first};
         uint32_t row_spans[ROWS] = {0};
@@ -211,9 +215,15 @@ static void equal_scores(void **state)
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
         for (size_t t = 0; t < sizeof tops / sizeof *tops; t++)
-            for (uint32_t levels = 1; levels <= 3; levels += 2)
-                check_scan(&(struct scan_case){lengths[l], tops[t], (l + t) % 2 ? 8 : 1, levels, types[(l + t) % 3]},
-                           lengths[l] == 1000 && (tops[t] == 64 || tops[t] == 7));
+            for (uint32_t levels = 1; levels <= 3; levels += 2) {
+                enum dtype type = types[(l + t) % 3];
+                struct scan_case c = {lengths[l], tops[t], (l + t) % 2 ? 8 : 1, levels, type, SCAN_SCORES};
+                bool all_ways = lengths[l] == 1000 && (tops[t] == 64 || tops[t] == 7);
+                check_scan(&c, all_ways);
+                c.scan = SCAN_BOUNDS;
+                if (type != DTYPE_F32)
+                    check_scan(&c, all_ways);
+            }
 }
 
 /* 200,000 keys: the choice is exact and the buffers stay small. */
@@ -224,9 +234,9 @@ static void long_context_in_little_memory(void **state)
     static const enum dtype types[] = {DTYPE_F32, DTYPE_MXFP8};
     for (size_t i = 0; i < 2; i++) {
         struct scan s;
-        struct scan_case c = {KEYS, 2048, 8, 9, types[i]};
+        struct scan_case c = {KEYS, 2048, 8, 9, types[i], types[i] == DTYPE_F32 ? SCAN_SCORES : SCAN_BOUNDS};
         check_scan(&c, false);
-        open_scan(&s, &(struct scan_case){1, c.topk, c.n_segments, 1, c.dtype});
+        open_scan(&s, &(struct scan_case){1, c.topk, c.n_segments, 1, c.dtype, c.scan});
         assert_true(s.plan.workspace_bytes + s.plan.scratch_bytes < LIMIT);
         close_scan(&s);
     }

@@ -29,6 +29,7 @@ static const struct toggle {
     {"kv", true, "f32", {"f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
+    {"li-scan", false, "exact", {"exact"}},
 };
 enum { N_TOGGLES = sizeof toggles / sizeof *toggles };
 
