@@ -52,7 +52,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
     int exec, streams, kv, li, rule, scan, act, dense, experts;
-    TRY(choose("act", o->act, acts, 3, &act, err));
+    TRY(choose("act", o->act ? o->act : act_name(ACT_DEFAULT), acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));

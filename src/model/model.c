@@ -24,6 +24,7 @@ struct model_options model_options_default(void)
 {
     return (struct model_options){.exec = EXEC_GRAPH,
                                   .streams = true,
+                                  .act = ACT_DEFAULT,
                                   .latent_dtype = DTYPE_BF16,
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,

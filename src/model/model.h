@@ -49,7 +49,7 @@ struct model_options {
     uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
 };
 
-/* Sensible values: BF16 caches, floor rule, graph runs with streams, 4096 tokens, one sequence. */
+/* Sensible values: ACT_DEFAULT, BF16 caches, floor rule, graph runs with streams, 4096 tokens, one sequence. */
 struct model_options model_options_default(void);
 
 struct model {

@@ -4,7 +4,7 @@
 
 static const struct {
     const char *name, *tier;
-} acts[ACT_COUNT] = {[ACT_EXACT] = {"exact", "ref"}, [ACT_INT8] = {"int8", "avx2"}, [ACT_F16] = {"f16", "avx512fp16"}};
+} acts[ACT_COUNT] = {[ACT_EXACT] = {"exact", "ref"}, [ACT_INT8] = {"int8", "ref"}, [ACT_F16] = {"f16", "avx512fp16"}};
 
 struct narrow_args {
     struct buffer from, to;

@@ -59,6 +59,7 @@ static struct policy policy_or_fail(const char *text)
     struct policy policy;
     struct error err;
     struct model_options base = model_options_default();
+    base.act = ACT_EXACT; /* what a policy does not say */
     base.n_threads = 2;
     if (policy_parse(&policy, text, &base, &err) != STATUS_OK)
         fail_msg("%s", err.text);

@@ -62,6 +62,7 @@ void answers_free(struct answers *answers)
 struct model_options exact_options(uint32_t context_max)
 {
     struct model_options options = model_options_default();
+    options.act = ACT_EXACT;
     options.latent_dtype = options.index_dtype = DTYPE_F32;
     options.context_max = context_max;
     options.reports_selected = true;
