@@ -131,15 +131,48 @@ void app_flags_join(struct option *out, size_t out_max, const struct option *own
     out[n_own + N_SHARED] = (struct option){0};
 }
 
+/* Where an option goes whose value the engine reads as a word; NULL: it is none of them. */
+static const char **word_of(day0_options *o, int option)
+{
+    switch (option) {
+    case 'm':
+        return &o->model;
+    case ACT:
+        return &o->act;
+    case KV:
+        return &o->kv;
+    case LI:
+        return &o->li;
+    case LI_SCALE:
+        return &o->li_scale;
+    case LI_SCAN:
+        return &o->li_scan;
+    case DENSE:
+        return &o->dense;
+    case EXPERTS:
+        return &o->experts;
+    case CPU:
+        return &o->cpu;
+    case EXEC:
+        return &o->exec;
+    case STREAMS:
+        return &o->streams;
+    default:
+        return NULL;
+    }
+}
+
 static enum status take(struct app_flags *f, int option, const char *value, bool *known, struct error *err)
 {
     uint32_t count = 0;
     double number = 0;
+    const char **word = word_of(&f->options, option);
     *known = true;
-    switch (option) {
-    case 'm':
-        f->options.model = value;
+    if (word) {
+        *word = value;
         return STATUS_OK;
+    }
+    switch (option) {
     case 'n':
         return flag_count("tokens", value, 1, INT32_MAX, &f->n_tokens, err);
     case TEMP:
@@ -171,41 +204,11 @@ static enum status take(struct app_flags *f, int option, const char *value, bool
     case PRELOAD:
         f->options.preload = true;
         return STATUS_OK;
-    case ACT:
-        f->options.act = value;
-        return STATUS_OK;
-    case KV:
-        f->options.kv = value;
-        return STATUS_OK;
-    case LI:
-        f->options.li = value;
-        return STATUS_OK;
-    case LI_SCALE:
-        f->options.li_scale = value;
-        return STATUS_OK;
-    case DENSE:
-        f->options.dense = value;
-        return STATUS_OK;
-    case EXPERTS:
-        f->options.experts = value;
-        return STATUS_OK;
     case NO_CACHE:
         f->options.cache = NULL;
         return STATUS_OK;
-    case LI_SCAN:
-        f->options.li_scan = value;
-        return STATUS_OK;
     case THREADS:
         return flag_count("threads", value, 1, 256, &f->options.threads, err);
-    case CPU:
-        f->options.cpu = value;
-        return STATUS_OK;
-    case EXEC:
-        f->options.exec = value;
-        return STATUS_OK;
-    case STREAMS:
-        f->options.streams = value;
-        return STATUS_OK;
     case ACCEPT_UNKNOWN:
         f->options.accept_unknown = true;
         return STATUS_OK;

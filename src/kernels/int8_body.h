@@ -98,8 +98,9 @@ INLINE void int8_single(float *y, const void *x, const struct matrix *w, size_t 
             size_t g = first + b;
             const struct narrow_group *group = (const struct narrow_group *)x + g;
             int8_prefetch(w, r, g, dtype);
-            v16i dot = dtype == DTYPE_MXFP4 ? mxfp4_products(rows.codes, g * (MX_BLOCK / 2), group->codes, group->offset)
-                                            : int8_products(rows.codes, g * MX_BLOCK, group->codes, group->offset);
+            v16i dot = dtype == DTYPE_MXFP4
+                           ? mxfp4_products(rows.codes, g * (MX_BLOCK / 2), group->codes, group->offset)
+                           : int8_products(rows.codes, g * MX_BLOCK, group->codes, group->offset);
             sum = v16_fma(v16_from_integers(dot), v16_mul(v16_load(scales[b]), int8_unit(group, dtype)), sum);
         }
     }

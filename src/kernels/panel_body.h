@@ -87,7 +87,7 @@ static __attribute__((noinline)) void panel_inputs(float *out, const float *cons
         }
 }
 
-/* Weights lie as [16 lanes][PANEL_STEPS][PANEL_OUTPUTS], lanes PANEL_LANE apart: where column `column` of 16 outputs is. */
+/* Weights lie as [16 lanes][PANEL_STEPS][PANEL_OUTPUTS], lanes PANEL_LANE apart: where a column of 16 outputs is. */
 INLINE float *panel_at(float *w, size_t column)
 {
     return w + column % 16 * PANEL_LANE + column / 16 * PANEL_OUTPUTS;
@@ -194,7 +194,7 @@ INLINE void panel_weights(float *w, const struct rows *rows, size_t r, size_t n_
     }
 }
 
-/* The 16 lanes of each sum, [n_tokens][PANEL_OUTPUTS] every `stride`, added up in the canonical order into y[t][r ...]. */
+/* The 16 lanes of each sum, [n_tokens][PANEL_OUTPUTS] every `stride`, added up in the canonical order. */
 INLINE void panel_store(float *const *y, const float *sums, size_t stride, size_t r, size_t left, size_t n_tokens)
 {
     for (size_t t = 0; t < n_tokens; t++)

@@ -157,9 +157,10 @@ static bool convert_row(const struct job *job, const struct tensor *from, const 
 /* The source's pages are not needed again: they must not crowd out what is made of them. */
 static void release(const struct tensor *from)
 {
-    uintptr_t first = align((uintptr_t)from->data, PAGE), end = ((uintptr_t)from->data + from->bytes) / PAGE * PAGE;
-    if (first < end)
-        (void)madvise((void *)first, end - first, MADV_DONTNEED);
+    const char *start = from->data;
+    size_t before = (PAGE - (uintptr_t)start % PAGE) % PAGE, whole = from->bytes < before ? 0 : from->bytes - before;
+    if (whole >= PAGE)
+        (void)madvise((void *)(start + before), whole / PAGE * PAGE, MADV_DONTNEED);
 }
 
 static bool convert_record(struct job *job, const struct conversion_record *record, bool reports)
@@ -200,12 +201,9 @@ enum status conversion_run(const struct conversion *conversion, char *memory, co
                            struct team *team, const struct watch *watch, conversion_done_fn *done, void *done_context,
                            struct error *err)
 {
-    struct job job = {.conversion = conversion,
-                      .memory = memory,
-                      .kernels = kernels,
-                      .watch = watch,
-                      .done = done,
-                      .done_context = done_context};
+    struct job job = {
+        .conversion = conversion, .kernels = kernels, .watch = watch, .done = done, .done_context = done_context};
+    job.memory = memory;
     team_run(team, work, &job);
     const struct tensor *bad = job.not_finite;
     if (bad)

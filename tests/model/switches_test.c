@@ -12,8 +12,8 @@
 
 enum { OTHERS_MAX = 6, SEQUENCES = 3, SEQUENCE_TOKENS = 30, TEXT_TOKENS = 90, COMBINATIONS_MAX = 64 };
 
-/* `off` is the technique switched off (NULL: the default is), `others` are the values that are not the default. What this machine lacks is
- * skipped. */
+/* `off` is the technique switched off (NULL: the default is), `others` are the values that are not the default. What
+ * this machine lacks is skipped. */
 static const struct toggle {
     const char *key;
     bool changes_numbers;
