@@ -24,7 +24,6 @@ static const struct ablate_switch {
     {"dense=mxfp8", "dense weights in MXFP8", NEEDS_NOTHING},
     {"dense=int8", "dense weights in INT8", NEEDS_NOTHING},
     {"dense=mxfp4", "dense weights in MXFP4", NEEDS_NOTHING},
-    {"dense=int8,act=int8", "that, and activations in INT8", NEEDS_NOTHING},
     {"experts=int8", "BF16 experts in INT8", NEEDS_BF16_EXPERTS},
     {"experts=mxfp4", "BF16 experts in MXFP4", NEEDS_BF16_EXPERTS},
     {"kv=f32", "latents in float32", NEEDS_NOTHING},
