@@ -234,7 +234,7 @@ void check_index_query_s16(struct check *c)
         struct shape shape = s < n_shapes ? list[s] : shapes_any_dimension[s - n_shapes];
         begin(c, "H=%zu D=%zu", shape.H, shape.D);
         float *q = floats(c, INPUT, shape.H * shape.D), *w = floats(c, INPUT, shape.H);
-        uint16_t *out = shorts(c, OUTPUT, index_query_bytes(shape.H, shape.D) / 2);
+        float *out = floats(c, OUTPUT, index_query_bytes(shape.H, shape.D) / sizeof(float));
         fill_query(c, q, w, &shape);
         work(c, 4.0 * (double)(shape.H * shape.D), 2.0 * (double)(shape.H * shape.D));
         while (next_body(c))
