@@ -11,7 +11,7 @@
  *     day0_engine_run(engine, &error);                    calls generation.on_token as tokens come
  *
  * Threads   one thread at a time may call into an engine and its sessions; callbacks run on that thread and may call
- *           day0_session_cancel and the read-only functions, nothing else.
+ *           day0_session_cancel and the read-only functions, nothing else. That thread's stack needs 2 MB.
  * Errors    functions that can fail return a day0_status and fill *error (may be NULL) with one sentence that says
  *           what was wanted, what was found and what to do. A failed call changes nothing unless it says so.
  * Results   a session's results do not depend on what other sessions do, on threads, or on how its prompt is cut:

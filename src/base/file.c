@@ -93,6 +93,15 @@ enum status file_join(char *out, const char *directory, const char *name, struct
     return STATUS_OK;
 }
 
+void file_safe_name(char *out, size_t size, const char *text)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    size_t n = 0;
+    for (; text[n] && n + 1 < size; n++)
+        out[n] = strchr(safe, text[n]) ? text[n] : '_';
+    out[n] = 0;
+}
+
 bool file_exists(const char *path)
 {
     return access(path, F_OK) == 0;

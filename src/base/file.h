@@ -20,6 +20,9 @@ NEEDS_CHECK enum status file_write(const char *path, const void *data, size_t si
 /* `directory/name` into `out` of PATH_BYTES_MAX bytes. */
 NEEDS_CHECK enum status file_join(char *out, const char *directory, const char *name, struct error *err);
 
+/* `text`, cut to `size` - 1 characters, with all that is not a letter, digit, dot or dash turned into '_'. */
+void file_safe_name(char *out, size_t size, const char *text);
+
 bool file_exists(const char *path);
 
 #endif

@@ -25,11 +25,9 @@ enum status rates_measure(struct rates *out, struct team *team, unsigned tiers, 
 
 static bool path_of(char out[PATH_BYTES_MAX], const char *folder, unsigned n_threads, unsigned tiers)
 {
-    char name[MACHINE_NAME_BYTES];
-    machine_name(name);
-    for (char *at = name; *at; at++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", *at))
-            *at = '_';
+    char machine[MACHINE_NAME_BYTES], name[MACHINE_NAME_BYTES];
+    machine_name(machine);
+    file_safe_name(name, sizeof name, machine);
     return snprintf(out, PATH_BYTES_MAX, "%s/rates-%s-%u-threads-%s", folder, name, n_threads, tiers_name(tiers)) <
            PATH_BYTES_MAX;
 }

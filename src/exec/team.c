@@ -22,6 +22,9 @@
  * give to a thread that queues for another. */
 enum { SPIN_TURNS = 4000, WAIT_TURNS = 4 * SPIN_TURNS, NAP_NANOSECONDS = 50000 };
 
+/* Of a worker, whatever `ulimit -s` says: panels of weights and inputs lie on the stack, 1.5 MB of them. */
+enum { STACK_BYTES = 8 << 20 };
+
 struct team {
     _Atomic uint32_t epoch; /* counts runs; the futex that idle workers sleep on */
     _Atomic uint32_t sleepers;
@@ -126,6 +129,18 @@ static unsigned count_cores(void)
     return cores ? cores : count_processors();
 }
 
+static int start(pthread_t *thread, struct worker *worker)
+{
+    pthread_attr_t attributes;
+    int failed = pthread_attr_init(&attributes);
+    if (failed)
+        return failed;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    failed = pthread_create(thread, &attributes, worker_main, worker);
+    pthread_attr_destroy(&attributes);
+    return failed;
+}
+
 enum status team_open(struct team **out, unsigned n_threads, struct error *err)
 {
     *out = NULL;
@@ -141,7 +156,7 @@ enum status team_open(struct team **out, unsigned n_threads, struct error *err)
     team->n_threads = n_threads;
     for (unsigned i = 1; status == STATUS_OK && i < n_threads; i++) {
         team->workers[i] = (struct worker){team, i};
-        int failed = pthread_create(&team->threads[i], NULL, worker_main, &team->workers[i]);
+        int failed = start(&team->threads[i], &team->workers[i]);
         if (failed)
             status = error_set(err, STATUS_MEMORY, "cannot start thread %u of %u: %s; lower --threads", i + 1,
                                n_threads, strerror(failed));

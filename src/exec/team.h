@@ -1,4 +1,5 @@
-/* A team of threads that stays alive: the caller is worker 0, the others spin briefly, then sleep, between runs. */
+/* A team of threads that stays alive: the caller is worker 0, the others spin briefly, then sleep, between runs.
+ * The caller's stack must have room for kernels, 2 MB. */
 #ifndef DAY0_EXEC_TEAM_H
 #define DAY0_EXEC_TEAM_H
 

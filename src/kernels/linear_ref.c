@@ -27,14 +27,21 @@ static float element(const struct matrix *w, size_t row, size_t i)
     }
 }
 
+enum { TOKENS_TOGETHER = 16 }; /* that share an element once it is widened */
+
 static void linear(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
 {
-    for (size_t row = 0; row < w->rows; row++)
-        for (size_t t = 0; t < n_tokens; t++) {
-            float lanes[LANES] = {0};
-            for (size_t i = 0; i < w->columns; i++)
-                lanes[i % LANES] = fmaf(x[t][i], element(w, row, i), lanes[i % LANES]);
-            y[t][row] = sum_lanes(lanes);
+    for (size_t first = 0; first < n_tokens; first += TOKENS_TOGETHER)
+        for (size_t row = 0; row < w->rows; row++) {
+            size_t n = n_tokens - first < TOKENS_TOGETHER ? n_tokens - first : TOKENS_TOGETHER;
+            float lanes[TOKENS_TOGETHER][LANES] = {{0}};
+            for (size_t i = 0; i < w->columns; i++) {
+                float value = element(w, row, i);
+                for (size_t t = 0; t < n; t++)
+                    lanes[t][i % LANES] = fmaf(x[first + t][i], value, lanes[t][i % LANES]);
+            }
+            for (size_t t = 0; t < n; t++)
+                y[first + t][row] = sum_lanes(lanes[t]);
         }
 }
 

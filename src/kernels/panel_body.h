@@ -10,7 +10,7 @@ enum {
     PANEL_STEPS = 64,                 /* terms of one lane in a panel */
     PANEL_COLUMNS = 16 * PANEL_STEPS, /* of all lanes: 64 KiB of weights for 16 outputs */
     PANEL_OUTPUTS = 16 * PANEL_VECTORS,
-    PANEL_GROUP = 128,       /* tokens that share a panel */
+    PANEL_GROUP = 128,                    /* tokens that share a panel */
     PANEL_INPUTS = (1 << 18) + (1 << 12), /* floats of their inputs: 1 MiB */
     /* Lanes lie a cache line more than a power of two apart, else the same column of all lanes falls into one set of
      * the L1 cache. */

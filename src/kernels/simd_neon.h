@@ -373,12 +373,6 @@ INLINE v16 v16_from_mxfp4_order(v16 x)
     return x;
 }
 
-INLINE v16 v16_from_integers(v16i x)
-{
-    return (v16){vcvtq_f32_s32(vreinterpretq_s32_u32(x.a)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.b)),
-                 vcvtq_f32_s32(vreinterpretq_s32_u32(x.c)), vcvtq_f32_s32(vreinterpretq_s32_u32(x.d))};
-}
-
 /* The values of the codes in the low four bits of each lane: the upper two bytes of a float, looked up one by one. */
 INLINE uint32x4_t v4_e2m1(uint32x4_t codes)
 {

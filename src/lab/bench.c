@@ -292,6 +292,10 @@ static enum status complete(struct bench_command *c, bool stray, struct error *e
     if ((r->prefill.n == 0 && r->depths.n == 0) || (r->depths.n > 0 && r->batches.n == 0) ||
         (r->prefill.n > 0 && r->prefill_depths.n == 0))
         return error_set(err, STATUS_ARGUMENT, "nothing is left to measure; see --help");
+    uint32_t works = r->prefill.n * r->prefill_depths.n + r->depths.n * r->batches.n;
+    if (mode != MODE_SPEED && works > BENCH_LIST_MAX)
+        return error_set(err, STATUS_ARGUMENT, "--ablate and --layers measure at most %d pieces of work, not %u",
+                         BENCH_LIST_MAX, works);
     return STATUS_OK;
 }
 

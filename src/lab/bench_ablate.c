@@ -63,10 +63,10 @@ static void list_works(struct ablation *a)
 {
     const struct bench_request *r = a->request;
     for (uint32_t d = 0; d < r->prefill_depths.n; d++)
-        for (uint32_t i = 0; i < r->prefill.n && a->n_works < BENCH_LIST_MAX; i++)
+        for (uint32_t i = 0; i < r->prefill.n; i++)
             a->works[a->n_works++] = (struct work){false, r->prefill.values[i], r->prefill_depths.values[d], 1};
     for (uint32_t d = 0; d < r->depths.n; d++)
-        for (uint32_t i = 0; i < r->batches.n && a->n_works < BENCH_LIST_MAX; i++)
+        for (uint32_t i = 0; i < r->batches.n; i++)
             a->works[a->n_works++] = (struct work){true, 1, r->depths.values[d], r->batches.values[i]};
 }
 

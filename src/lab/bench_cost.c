@@ -75,6 +75,12 @@ static void add_kda(struct count *c, const struct kda_params *p)
         (7 * heads * dim * dim + 3 * 2.0 * config->conv_taps * heads * dim) * c->rows);
 }
 
+/* The unit that passes over all index keys; what bounds do not decide is too little to count. */
+static enum unit scan_unit(const struct model *model)
+{
+    return model->layout.index_dtype == DTYPE_F32 || model->options.index_scan == SCAN_SCORES ? UNIT_F32 : UNIT_INT16;
+}
+
 /* Latents and index keys of one layer. */
 static void add_caches(struct count *c, const struct indexer_params *indexer)
 {
@@ -92,8 +98,9 @@ static void add_caches(struct count *c, const struct indexer_params *indexer)
     double per_score = 2.0 * indexer->n_heads * indexer->head_dim;
     for (uint32_t row = 0; row < c->shape.rows; row++) {
         double context = (double)c->shape.first + 1 + row;
-        double flops = per_key * fmin(context, topk) + (context > topk ? per_score * context : 0);
-        add(c, 0, UNIT_F32, c->shape.n_sequences * flops);
+        add(c, 0, UNIT_F32, c->shape.n_sequences * per_key * fmin(context, topk));
+        if (context > topk)
+            add(c, 0, scan_unit(c->model), c->shape.n_sequences * per_score * context);
     }
 }
 

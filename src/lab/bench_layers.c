@@ -250,11 +250,11 @@ static enum status measure_all(struct measuring *m, struct error *err)
     if (m->request->rates.read.gb_s == 0)
         TRY(rates_find(&m->result->rates, model->team, model->kernels.tiers, RATES_FROM_RUN, err));
     for (uint32_t d = 0; d < r->prefill_depths.n; d++)
-        for (uint32_t i = 0; i < r->prefill.n && m->result->n_works < LAYERS_WORKS_MAX; i++)
+        for (uint32_t i = 0; i < r->prefill.n; i++)
             TRY(measure_work(
                 m, (struct layers_work){false, r->prefill.values[i], r->prefill_depths.values[d], 1, .ms = 0}, err));
     for (uint32_t d = 0; d < r->depths.n; d++)
-        for (uint32_t i = 0; i < r->batches.n && m->result->n_works < LAYERS_WORKS_MAX; i++) {
+        for (uint32_t i = 0; i < r->batches.n; i++) {
             uint32_t batch = bench_rig_fits(&m->rig, r->depths.values[d], r->batches.values[i]);
             TRY(measure_work(m, (struct layers_work){true, 1, r->depths.values[d], batch, .ms = 0}, err));
         }

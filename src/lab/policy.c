@@ -15,6 +15,15 @@ static const struct {
             {"li-scan", FLAG_LI_SCAN}, {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
+static enum status no_such_key(const char *pair, struct error *err)
+{
+    char names[128];
+    int used = 0;
+    for (int k = 0; k < N_KEYS; k++)
+        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", k ? ", " : "", keys[k].name);
+    return error_set(err, STATUS_ARGUMENT, "'%s' is not KEY=VALUE with a key of %s", pair, names);
+}
+
 /* Takes "key=value", which it cuts in two. */
 static enum status take(struct model_flags *flags, char *pair, unsigned *seen, struct error *err)
 {
@@ -25,10 +34,7 @@ static enum status take(struct model_flags *flags, char *pair, unsigned *seen, s
     while (k < N_KEYS && strcmp(pair, keys[k].name) != 0)
         k++;
     if (!value || k == N_KEYS)
-        return error_set(err, STATUS_ARGUMENT,
-                         "'%s' is not KEY=VALUE with a key of act, cpu, dense, exec, experts, kv, li, li-scale, "
-                         "streams, threads",
-                         pair);
+        return no_such_key(pair, err);
     if (*seen & 1u << k)
         return error_set(err, STATUS_ARGUMENT, "%s is named twice", pair);
     *seen |= 1u << k;

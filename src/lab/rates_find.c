@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lab/cache_folder.h"
 #include "base/file.h"
 #include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "exec/probe.h"
+#include "lab/cache_folder.h"
 
 /* *out is left alone if the variable is not set. */
 static enum status from_environment(const char *name, double *out, bool *given, struct error *err)

@@ -12,11 +12,6 @@ static struct mla_op *keep(struct plan *plan, const struct mla_op *op)
     return a;
 }
 
-static uint32_t width_of(const struct mla_op *op)
-{
-    return op->latent + op->rope;
-}
-
 /* Writes n values in the cache's element type. */
 static void store(void *out, const float *x, uint32_t n, enum dtype dtype)
 {
@@ -41,7 +36,7 @@ static void run_latents(const struct plan_context *context, const void *args, ui
     }
     float *kv = buffer_row(context, op->kv_a, row);
     kernels->rms_norm_f32(kv, kv, op->kv_a_norm, op->latent, op->latent_eps);
-    store(sequence_latent(sequence, op->layer, step_row_position(step, row)), kv, width_of(op),
+    store(sequence_latent(sequence, op->layer, step_row_position(step, row)), kv, mla_width(op),
           sequence->layout->latent_dtype);
 }
 
@@ -74,7 +69,7 @@ static struct matrix value_rows(const struct mla_op *op, uint32_t head)
 static void run_absorb(const struct plan_context *context, const void *args, uint32_t head)
 {
     const struct mla_op *op = args;
-    uint32_t n_rows = step_of(context)->n_rows, width = width_of(op), query = op->nope + op->rope;
+    uint32_t n_rows = step_of(context)->n_rows, width = mla_width(op), query = op->nope + op->rope;
     float scale = 1.0f / sqrtf((float)query);
     struct matrix w = key_rows(op, head);
     linear_t_f32_fn *kernel = kernels_linear_t(context->kernels, w.dtype);

@@ -45,6 +45,12 @@ struct mla_op {
     struct buffer n_selected; /* [rows][1] */
 };
 
+/* Values of a cached row, and of an absorbed query. */
+static inline uint32_t mla_width(const struct mla_op *op)
+{
+    return op->latent + op->rope;
+}
+
 void op_mla_latents(struct plan *plan, const struct mla_op *op);
 void op_mla_absorb(struct plan *plan, const struct mla_op *op);
 void op_mla_attend(struct plan *plan, const struct mla_op *op);

@@ -34,11 +34,6 @@ struct queries {
     uint32_t row, n_rows, head, n_heads, n_chunks;
 };
 
-static uint32_t width_of(const struct mla_op *op)
-{
-    return op->latent + op->rope;
-}
-
 static uint32_t n_keys_of(const struct plan_context *context, const struct mla_op *op, uint32_t row)
 {
     if (op->sparse)
@@ -71,7 +66,7 @@ static struct partial take_partial(struct arena *arena, uint32_t queries, uint32
 static size_t scratch_bytes(const struct attend_args *a)
 {
     uint32_t queries = a->tile_heads * a->tile_rows;
-    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost((size_t)queries * width_of(&a->op) * sizeof(float)) +
+    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost((size_t)queries * mla_width(&a->op) * sizeof(float)) +
            arena_cost((size_t)queries * ATTEND_CHUNK * sizeof(float)) + 3 * partial_bytes(queries, a->op.latent);
 }
 
@@ -81,7 +76,7 @@ static struct attend_scratch scratch_of(const struct plan_context *context, cons
     struct arena arena = {.start = context->scratch, .capacity_bytes = scratch_bytes(a)};
     struct attend_scratch s;
     s.rows = arena_take(&arena, ATTEND_CHUNK * sizeof(void *));
-    s.q = arena_take(&arena, (size_t)queries * width_of(&a->op) * sizeof(float));
+    s.q = arena_take(&arena, (size_t)queries * mla_width(&a->op) * sizeof(float));
     s.scores = arena_take(&arena, (size_t)queries * ATTEND_CHUNK * sizeof(float));
     s.chunk = take_partial(&arena, queries, a->op.latent);
     s.segment = take_partial(&arena, queries, a->op.latent);
@@ -110,8 +105,8 @@ static void attend_chunk(const struct plan_context *context, const struct mla_op
     uint32_t step = last ? 1 : q->n_rows;
     for (uint32_t r = 0; r < q->n_rows; r += step) {
         struct partial p = partial_at(out, r * q->n_heads, op->latent);
-        attend(p.acc, p.peak, p.total, s->scores, s->q + (size_t)r * q->n_heads * width_of(op), s->rows,
-               step * q->n_heads, last ? n_keys_of(context, op, q->row + r) - first : ATTEND_CHUNK, width_of(op),
+        attend(p.acc, p.peak, p.total, s->scores, s->q + (size_t)r * q->n_heads * mla_width(op), s->rows,
+               step * q->n_heads, last ? n_keys_of(context, op, q->row + r) - first : ATTEND_CHUNK, mla_width(op),
                op->latent);
     }
 }
@@ -137,9 +132,9 @@ static void attend_segment(const struct plan_context *context, const struct mla_
 static void gather_queries(const struct plan_context *context, const struct mla_op *op, const struct attend_scratch *s,
                            const struct queries *q)
 {
-    size_t n = (size_t)q->n_heads * width_of(op);
+    size_t n = (size_t)q->n_heads * mla_width(op);
     for (uint32_t r = 0; r < q->n_rows; r++)
-        memcpy(s->q + r * n, buffer_row(context, op->absorbed, q->row + r) + (size_t)q->head * width_of(op),
+        memcpy(s->q + r * n, buffer_row(context, op->absorbed, q->row + r) + (size_t)q->head * mla_width(op),
                n * sizeof(float));
 }
 
@@ -152,13 +147,19 @@ static void finish(const struct plan_context *context, const struct mla_op *op, 
             out[h * op->latent + c] = p.acc[h * op->latent + c] / p.total[h];
 }
 
-/* The queries from `row` on, before `end`, that go together. */
-static struct queries queries_from(const struct plan_context *context, const struct mla_op *op, uint32_t row,
-                                   uint32_t end)
+/* The queries of a group of heads from `row` on, before `end`, that go together. */
+static struct queries queries_from(const struct plan_context *context, const struct attend_args *a, uint32_t group,
+                                   uint32_t row, uint32_t end)
 {
+    const struct mla_op *op = &a->op;
     const struct step *step = step_of(context);
     const struct step_span *span = step_row_span(step, row);
-    struct queries q = {.sequence = span->sequence, .row = row, .n_chunks = n_chunks_of(context, op, row)};
+    uint32_t head = group * a->tile_heads, n_heads = op->n_heads - head;
+    struct queries q = {.sequence = span->sequence,
+                        .row = row,
+                        .head = head,
+                        .n_heads = n_heads < a->tile_heads ? n_heads : a->tile_heads,
+                        .n_chunks = n_chunks_of(context, op, row)};
     for (q.n_rows = 1; row + q.n_rows < end && !op->sparse; q.n_rows++)
         if (step_row_span(step, row + q.n_rows) != span || n_chunks_of(context, op, row + q.n_rows) != q.n_chunks)
             break;
@@ -170,12 +171,10 @@ static void run_rows(const struct plan_context *context, const void *args, uint3
     const struct attend_args *a = args;
     const struct mla_op *op = &a->op;
     struct attend_scratch s = scratch_of(context, a);
-    uint32_t head = tile % a->n_groups * a->tile_heads, row = tile / a->n_groups * a->tile_rows;
+    uint32_t row = tile / a->n_groups * a->tile_rows;
     uint32_t n_rows = step_of(context)->n_rows, end = n_rows - row < a->tile_rows ? n_rows : row + a->tile_rows;
     while (row < end) {
-        struct queries q = queries_from(context, op, row, end);
-        q.head = head;
-        q.n_heads = op->n_heads - head < a->tile_heads ? op->n_heads - head : a->tile_heads;
+        struct queries q = queries_from(context, a, tile % a->n_groups, row, end);
         gather_queries(context, op, &s, &q);
         attend_segment(context, op, &s, &q, 0, s.sum);
         for (uint32_t g = 1; g * segment_chunks(q.n_chunks) < q.n_chunks; g++) {
@@ -183,7 +182,7 @@ static void run_rows(const struct plan_context *context, const void *args, uint3
             join(context, op, s.sum, s.segment, q.n_rows * q.n_heads);
         }
         for (uint32_t r = 0; r < q.n_rows; r++)
-            finish(context, op, row + r, head, partial_at(s.sum, r * q.n_heads, op->latent), q.n_heads);
+            finish(context, op, row + r, q.head, partial_at(s.sum, r * q.n_heads, op->latent), q.n_heads);
         row += q.n_rows;
     }
 }
@@ -201,16 +200,13 @@ static void run_segment(const struct plan_context *context, const void *args, ui
 {
     const struct attend_args *a = args;
     const struct mla_op *op = &a->op;
-    uint32_t head = tile % a->n_groups * a->tile_heads, place = tile / a->n_groups;
-    uint32_t row = place / ATTEND_SEGMENTS, segment = place % ATTEND_SEGMENTS;
-    struct queries q = queries_from(context, op, row, row + 1);
+    uint32_t place = tile / a->n_groups, row = place / ATTEND_SEGMENTS, segment = place % ATTEND_SEGMENTS;
+    struct queries q = queries_from(context, a, tile % a->n_groups, row, row + 1);
     if (segment * segment_chunks(q.n_chunks) >= q.n_chunks)
         return;
     struct attend_scratch s = scratch_of(context, a);
-    q.head = head;
-    q.n_heads = op->n_heads - head < a->tile_heads ? op->n_heads - head : a->tile_heads;
     gather_queries(context, op, &s, &q);
-    attend_segment(context, op, &s, &q, segment, kept(context, op, row, segment, head));
+    attend_segment(context, op, &s, &q, segment, kept(context, op, row, segment, q.head));
 }
 
 static void run_join(const struct plan_context *context, const void *args, uint32_t tile)

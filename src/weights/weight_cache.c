@@ -323,11 +323,7 @@ static bool make_path(char out[PATH_BYTES_MAX], const struct weight_cache_reques
     char *real = r->folder ? realpath(r->directory, NULL) : NULL;
     if (!real)
         return false;
-    const char *last = strrchr(real, '/') + 1;
-    size_t n = 0;
-    for (; last[n] && n + 1 < sizeof name; n++)
-        name[n] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", last[n]) ? last[n] : '_';
-    name[n] = 0;
+    file_safe_name(name, sizeof name, strrchr(real, '/') + 1);
     uint64_t hash = XXH3_64bits(real, strlen(real));
     free(real);
     return snprintf(out, PATH_BYTES_MAX, "%s/%s%s-%016llx-%s", r->folder, FILE_PREFIX, name, (unsigned long long)hash,

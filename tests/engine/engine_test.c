@@ -5,45 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../model/count_allocations.h"
 #include "../model/synth_help.h"
 #include "engine_help.h"
-
-/* ---- allocations, counted as in tests/model/laws_test.c ---- */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 0
-static unsigned long allocations;
-#else
-#define COUNTS_ALLOCATIONS 1
-static _Atomic unsigned long allocations;
-
-/* Visible, so that what the C library allocates for itself is counted too. */
-#define COUNTED __attribute__((visibility("default")))
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_realloc(void *old, size_t bytes);
-COUNTED void *malloc(size_t bytes);
-COUNTED void *calloc(size_t count, size_t bytes);
-COUNTED void *realloc(void *old, size_t bytes);
-
-void *malloc(size_t bytes)
-{
-    allocations++;
-    return __libc_malloc(bytes);
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    allocations++;
-    return __libc_calloc(count, bytes);
-}
-
-void *realloc(void *old, size_t bytes)
-{
-    allocations++;
-    return __libc_realloc(old, bytes);
-}
-#endif
 
 static void a_step_allocates_nothing(void **state)
 {

@@ -299,6 +299,7 @@ static void check_bounds(struct check *c, enum dtype dtype, const struct shape *
         }
         for (size_t b = 0; b < shape.n_blocks; b++)
             fill_block(c, keys + b * step, dtype, shape.D);
+        work_in(c, UNIT_INT16);
         work(c, (double)n_bytes, 2.0 * 16.0 * (double)(rows * shape.n_blocks * shape.H * shape.D));
         while (usable && next_body(c))
             CALL(c, index_bounds_mxfp8)(low, high, queries, rows, keys, step, shape.n_blocks, shape.H, shape.D);

@@ -175,10 +175,40 @@ static void costs_know_their_units(void **state)
     model_close(model);
 }
 
+/* A scan of index keys is INT16 arithmetic where it goes by bounds, float32 where it scores every key. */
+static void scans_know_their_unit(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype keys;
+        enum dsa_scan scan;
+        enum unit unit;
+    } cases_of[] = {
+        {DTYPE_BF16, SCAN_BOUNDS, UNIT_INT16}, {DTYPE_BF16, SCAN_SCORES, UNIT_F32}, {DTYPE_F32, SCAN_BOUNDS, UNIT_F32}};
+    for (size_t i = 0; i < sizeof cases_of / sizeof *cases_of; i++) {
+        struct model_options options = exact_options(1000);
+        options.index_dtype = cases_of[i].keys;
+        options.index_scan = cases_of[i].scan;
+        struct model *model = open_or_fail(GOLDEN_ROOT "/k31-s1", &options);
+        struct bench_cost deep = bench_cost_step(model, (struct bench_shape){1, 1, 899, 1}),
+                          deeper = bench_cost_step(model, (struct bench_shape){1, 1, 900, 1});
+        double a_key = 0;
+        for (uint32_t l = 0; l < model->config.n_layers; l++)
+            if (!model->config.is_kda[l] && model->params.layers[l].mla.indexer.n_heads > 0)
+                a_key +=
+                    2.0 * model->params.layers[l].mla.indexer.n_heads * model->params.layers[l].mla.indexer.head_dim;
+        assert_true(model->topk < 899 && a_key > 0);
+        for (int unit = 0; unit < UNIT_COUNT; unit++)
+            assert_true(deeper.flops[unit] - deep.flops[unit] == (unit == (int)cases_of[i].unit ? a_key : 0));
+        model_close(model);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(costs_can_be_counted), cmocka_unit_test(costs_agree_with_check),
-                                       cmocka_unit_test(costs_need_no_checkpoint), cmocka_unit_test(shapes_have_costs),
-                                       cmocka_unit_test(costs_know_their_units)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs_can_be_counted),     cmocka_unit_test(costs_agree_with_check),
+        cmocka_unit_test(costs_need_no_checkpoint), cmocka_unit_test(shapes_have_costs),
+        cmocka_unit_test(costs_know_their_units),   cmocka_unit_test(scans_know_their_unit)};
     return cmocka_run_group_tests_name("bench cost", tests, NULL, NULL);
 }

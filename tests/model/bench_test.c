@@ -265,10 +265,6 @@ static void plot_is_an_svg(void **state)
 static void ablation_has_a_row_a_switch(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("the address space is the sanitizer's in this build\n");
-    skip();
-#endif
     struct ablate_result *result = malloc(sizeof *result);
     for (int c = 1; c < N_CASES; c++) {
         struct bench_request request = {.directory = cases[c],
@@ -334,6 +330,10 @@ static uint64_t address_space(void)
 static void ablation_takes_turns_in_memory(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    print_message("the address space is the sanitizer's in this build\n");
+    skip();
+#endif
     struct ablate_result *result = malloc(sizeof *result);
     struct bench_request request = {.directory = GOLDEN_ROOT "/k3-s1",
                                     .options = exact_options(0),
@@ -382,6 +382,8 @@ static void wrong_calls(void **state)
                                         "--probe --plot x.svg",
                                         "--probe --csv",
                                         "--ablate --layers",
+                                        "--ablate --decode 1,2,3,4,5,6,7,8,9 --batch 1,2",
+                                        "--layers --decode 1,2,3,4,5,6,7,8 --batch 1,2",
                                         "--bandwidth 5",
                                         "--layers --predict x --bandwidth a",
                                         "--no-such-flag"};
