@@ -37,48 +37,69 @@ void narrow_int8_ref(void *out, const float *x, size_t n)
     }
 }
 
+/* The order of narrowed activations: of column i the place, within every eight. */
+static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+/* Where of row `row` byte `at` of the codes is; a block has `per_block` of them. */
+static size_t code_at(const struct matrix *w, size_t row, size_t at, size_t per_block)
+{
+    if (!w->panels)
+        return row * matrix_row_bytes(w) + at;
+    size_t panel = row / MATRIX_PANEL_ROWS, word = at % per_block / 4;
+    return MATRIX_PANEL_ROWS * (panel * matrix_row_bytes(w) + at / per_block * per_block + 4 * word) +
+           4 * (row % MATRIX_PANEL_ROWS) + at % 4;
+}
+
+/* Which of all scales is that of group g of row `row`. */
+static size_t scale_at(const struct matrix *w, size_t row, size_t g)
+{
+    size_t n_groups = w->columns / MX_BLOCK, first = row / MATRIX_PANEL_ROWS * MATRIX_PANEL_ROWS;
+    return w->panels ? first * n_groups + g * MATRIX_PANEL_ROWS + row % MATRIX_PANEL_ROWS : row * n_groups + g;
+}
+
 void linear_mxfp4_int8_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
 {
-    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    enum { BLOCK_BYTES = MX_BLOCK / 2 };
+    const uint8_t *bytes = w->data;
     size_t n_groups = w->columns / MX_BLOCK;
-    for (size_t row = 0; row < w->rows; row++) {
-        const uint8_t *bytes = (const uint8_t *)w->data + row * matrix_row_bytes(w);
+    for (size_t row = 0; row < w->rows; row++)
         for (size_t t = 0; t < n_tokens; t++) {
             const struct narrow_group *groups = x[t];
             float sum = 0.0f;
             for (size_t g = 0; g < n_groups; g++) {
                 int dot = 0;
-                const uint8_t *block = bytes + g * (MX_BLOCK / 2);
-                for (size_t i = 0; i < MX_BLOCK; i++)
-                    dot += (int)(2.0f * mx_e2m1_values[block[i / 2] >> (i & 1 ? 4 : 0) & 15]) *
+                for (size_t i = 0; i < MX_BLOCK; i++) {
+                    uint8_t pair = bytes[code_at(w, row, g * BLOCK_BYTES + i / 2, BLOCK_BYTES)];
+                    dot += (int)(2.0f * mx_e2m1_values[pair >> (i & 1 ? 4 : 0) & 15]) *
                            groups[g].codes[i / 8 * 8 + place[i % 8]];
-                float scale = mx_e8m0_value(w->scales[row * n_groups + g]) * groups[g].scale;
+                }
+                float scale = mx_e8m0_value(w->scales[scale_at(w, row, g)]) * groups[g].scale;
                 sum = fmaf((float)dot, scale, sum);
             }
             y[t][row] = sum;
         }
-    }
 }
 
 void linear_int8_int8_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
 {
-    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const int8_t *codes = w->data;
+    const uint16_t *scales = (const void *)w->scales;
     size_t n_groups = w->columns / MX_BLOCK;
-    for (size_t row = 0; row < w->rows; row++) {
-        const int8_t *codes = (const int8_t *)w->data + row * w->columns;
-        const uint16_t *scales = (const uint16_t *)(const void *)w->scales + row * n_groups;
+    for (size_t row = 0; row < w->rows; row++)
         for (size_t t = 0; t < n_tokens; t++) {
             const struct narrow_group *groups = x[t];
             float sum = 0.0f;
             for (size_t g = 0; g < n_groups; g++) {
                 int dot = 0;
-                for (size_t i = 0; i < MX_BLOCK; i++)
-                    dot += codes[g * MX_BLOCK + i] * groups[g].codes[i / 8 * 8 + place[i % 8]];
-                sum = fmaf((float)dot, f32_from_bf16(scales[g]) * (2.0f * groups[g].scale), sum);
+                for (size_t i = 0; i < MX_BLOCK; i++) {
+                    size_t narrowed = i / 8 * 8 + place[i % 8];
+                    dot += codes[code_at(w, row, g * MX_BLOCK + (w->panels ? narrowed : i), MX_BLOCK)] *
+                           groups[g].codes[narrowed];
+                }
+                sum = fmaf((float)dot, f32_from_bf16(scales[scale_at(w, row, g)]) * (2.0f * groups[g].scale), sum);
             }
             y[t][row] = sum;
         }
-    }
 }
 
 /* To the nearest half, ties to even. Every half is a multiple of the unit of its exponent, 2^-24 at least. */

@@ -452,20 +452,38 @@ INLINE void turn_eight(__m256i *codes, const uint8_t *const *rows, size_t at, co
     codes[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
 
-INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
+/* 2 * value + 12 of the low four bits of each byte. */
+INLINE __m256i mxfp4_unsigned(__m256i codes)
 {
-    __m256i low[4], high[4], nibble = _mm256_set1_epi8(15);
     __m256i values =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(codes, _mm256_set1_epi8(15)));
+}
+
+/* Of eight codes a lane the even columns to w[0], the odd ones to w[1]. */
+INLINE void mxfp4_word(v16i *w, v16i codes)
+{
+    w[0] = (v16i){mxfp4_unsigned(codes.low), mxfp4_unsigned(codes.high)};
+    w[1] = (v16i){mxfp4_unsigned(_mm256_srli_epi16(codes.low, 4)), mxfp4_unsigned(_mm256_srli_epi16(codes.high, 4))};
+}
+
+INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
+{
+    __m256i low[4], high[4];
     turn_eight(low, rows, at, 0);
     turn_eight(high, rows + 8, at, 0);
-    UNROLL for (int k = 0; k < 4; k++)
-    {
-        w[2 * k] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(low[k], nibble)),
-                          _mm256_shuffle_epi8(values, _mm256_and_si256(high[k], nibble))};
-        w[2 * k + 1] = (v16i){_mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(low[k], 4), nibble)),
-                              _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(high[k], 4), nibble))};
-    }
+    UNROLL for (int k = 0; k < 4; k++) mxfp4_word(w + 2 * k, (v16i){low[k], high[k]});
+}
+
+/* One block of a panel, as mxfp4_turn and int8_turn give it. */
+INLINE void mxfp4_panel(v16i *w, const uint8_t *block)
+{
+    UNROLL for (int k = 0; k < 4; k++) mxfp4_word(w + 2 * k, v16i_load((const int32_t *)(const void *)block + 16 * k));
+}
+
+INLINE void int8_panel(v16i *w, const uint8_t *block)
+{
+    UNROLL for (int k = 0; k < 8; k++) w[k] = v16i_load((const int32_t *)(const void *)block + 16 * k);
 }
 
 /* Eight products fit in 16 bits, see simd_avx512.h. */
@@ -553,14 +571,12 @@ INLINE __m256i v8i_sums(const __m256i *p)
 
 INLINE __m256i mxfp4_eight_rows(const uint8_t *const *rows, size_t at, __m256i input)
 {
-    __m256i values =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    __m256i shift = _mm256_setr_epi64x(0, 0, 4, 4), nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1), p[8];
+    __m256i shift = _mm256_setr_epi64x(0, 0, 4, 4), one = _mm256_set1_epi16(1), p[8];
     UNROLL for (int r = 0; r < 8; r++)
     {
         __m256i codes = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)(rows[r] + at)));
-        codes = _mm256_and_si256(_mm256_srlv_epi64(codes, shift), nibble);
-        p[r] = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_shuffle_epi8(values, codes), input), one);
+        __m256i weights = mxfp4_unsigned(_mm256_srlv_epi64(codes, shift));
+        p[r] = _mm256_madd_epi16(_mm256_maddubs_epi16(weights, input), one);
     }
     return v8i_sums(p);
 }

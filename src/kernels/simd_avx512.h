@@ -454,19 +454,28 @@ INLINE void turn_rows(__m512i *codes, __m512i a, __m512i b, __m512i c, __m512i d
     codes[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
 }
 
+/* Of eight codes a lane, as 2 * value + 12, the even columns to w[0], the odd ones to w[1]. */
+INLINE void mxfp4_word(v16i *w, v16i codes)
+{
+    __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    __m512i nibble = _mm512_set1_epi8(15);
+    w[0] = _mm512_shuffle_epi8(values, _mm512_and_si512(codes, nibble));
+    w[1] = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble));
+}
+
 /* One block of codes from each of 16 rows, as bytes 2 * value + 12: four a lane, lanes are rows; w[2 k] holds the low
  * nibbles of the lane's k-th four bytes, w[2 k + 1] the high ones. */
 INLINE void mxfp4_turn(v16i *w, const uint8_t *const *rows, size_t at)
 {
     __m512i codes[4];
     turn_rows(codes, four_rows(rows, at), four_rows(rows + 1, at), four_rows(rows + 2, at), four_rows(rows + 3, at));
-    __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    __m512i nibble = _mm512_set1_epi8(15);
-    UNROLL for (int k = 0; k < 4; k++)
-    {
-        w[2 * k] = _mm512_shuffle_epi8(values, _mm512_and_si512(codes[k], nibble));
-        w[2 * k + 1] = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(codes[k], 4), nibble));
-    }
+    UNROLL for (int k = 0; k < 4; k++) mxfp4_word(w + 2 * k, codes[k]);
+}
+
+/* One block of a panel, as mxfp4_turn gives it. */
+INLINE void mxfp4_panel(v16i *w, const uint8_t *block)
+{
+    UNROLL for (int k = 0; k < 4; k++) mxfp4_word(w + 2 * k, v16i_load((const int32_t *)(const void *)block + 16 * k));
 }
 
 INLINE __m512i v64_broadcast(const int8_t *p)
@@ -492,6 +501,15 @@ INLINE void int8_turn(v16i *w, const uint8_t *const *rows, size_t at)
         turn_rows(w + k, four_rows_as_nibbles(rows, i), four_rows_as_nibbles(rows + 1, i),
                   four_rows_as_nibbles(rows + 2, i), four_rows_as_nibbles(rows + 3, i));
     }
+#if defined(__AVX512VNNI__)
+    UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], _mm512_set1_epi8((char)0x80));
+#endif
+}
+
+/* One block of a panel, as int8_turn gives it. */
+INLINE void int8_panel(v16i *w, const uint8_t *block)
+{
+    UNROLL for (int k = 0; k < 8; k++) w[k] = v16i_load((const int32_t *)(const void *)block + 16 * k);
 #if defined(__AVX512VNNI__)
     UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(w[k], _mm512_set1_epi8((char)0x80));
 #endif

@@ -304,7 +304,7 @@ static enum status bind_packed(struct binder *binder, const char *name, const st
         return wrong_tensor(binder, scales, expected, err);
     if (!binder->dry)
         TRY(refuse_nan_scales(scales, err));
-    *out = (struct matrix){packed->data, scales->data, rows, columns, DTYPE_MXFP4};
+    *out = (struct matrix){packed->data, scales->data, rows, columns, DTYPE_MXFP4, false};
     binder->elements += (uint64_t)rows * columns;
     return STATUS_OK;
 }

@@ -23,7 +23,7 @@ static const struct shape shapes_t_bench[] = {{128, 512, 1}, {128, 512, 8}, {128
 static void fill_weights(struct check *c, struct matrix *w, const struct shape *shape, enum dtype dtype)
 {
     size_t n = (size_t)shape->rows * shape->columns;
-    *w = (struct matrix){NULL, NULL, shape->rows, shape->columns, dtype};
+    *w = (struct matrix){.rows = shape->rows, .columns = shape->columns, .dtype = dtype};
     float scale = 1.0f / sqrtf((float)shape->columns + 1.0f);
     if (dtype == DTYPE_F32) {
         float *data = floats(c, INPUT, n);
@@ -179,7 +179,7 @@ static void check_mx_scales(struct check *c, enum dtype dtype)
         for (size_t n_tokens = 1; n_tokens <= 2; n_tokens++) {
             begin(c, "scale byte %u tokens=%zu", scale, n_tokens);
             struct batch batch;
-            struct matrix w = {NULL, NULL, dtype == DTYPE_MXFP4 ? 1 : 8, MX_BLOCK, dtype};
+            struct matrix w = {.rows = dtype == DTYPE_MXFP4 ? 1 : 8, .columns = MX_BLOCK, .dtype = dtype};
             make_batch(c, &batch, n_tokens, MX_BLOCK, w.rows);
             uint8_t *codes = bytes(c, INPUT, w.rows * matrix_row_bytes(&w)), *byte = bytes(c, INPUT, w.rows);
             for (unsigned i = 0; i < w.rows * matrix_row_bytes(&w); i++)

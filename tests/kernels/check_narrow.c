@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tensor/narrow.h"
+#include "tensor/panels.h"
 
 enum { TOKENS_MAX = 131, GAP = 3 };
 
@@ -102,7 +103,7 @@ static void make_batch(struct check *c, struct batch *batch, enum form form, con
 static void fill_weights(struct check *c, struct matrix *w, enum dtype dtype, const struct shape *shape)
 {
     size_t n = (size_t)shape->rows * shape->columns;
-    *w = (struct matrix){NULL, NULL, shape->rows, shape->columns, dtype};
+    *w = (struct matrix){.rows = shape->rows, .columns = shape->columns, .dtype = dtype};
     if (dtype == DTYPE_INT8) {
         uint8_t *data = bytes(c, INPUT, n);
         uint16_t *scales = shorts(c, INPUT, n / MX_BLOCK);
@@ -135,6 +136,23 @@ static void fill_weights(struct check *c, struct matrix *w, enum dtype dtype, co
             data[at + rng_below(&c->rng, shape->columns)] = edges[rng_below(&c->rng, COUNT(edges))];
     }
     w->data = data;
+}
+
+/* The same weights in panels. */
+static struct matrix in_panels(struct check *c, const struct matrix *w)
+{
+    struct matrix panels = *w;
+    panels.panels = true;
+    size_t n = matrix_stored_rows(&panels), scales = n * matrix_scale_bytes(w);
+    uint8_t *data = bytes(c, INPUT, n * matrix_row_bytes(w));
+    memset(data, 0, n * matrix_row_bytes(w));
+    panels.data = data;
+    panels.scales = w->dtype == DTYPE_INT8 ? (uint8_t *)shorts(c, INPUT, scales / 2) : bytes(c, INPUT, scales);
+    memset((uint8_t *)panels.scales, 0, scales);
+    for (uint32_t row = 0; row < w->rows; row++)
+        panels_put(&panels, row, 0, w->columns / MX_BLOCK, (const uint8_t *)w->data + row * matrix_row_bytes(w),
+                   w->scales + row * matrix_scale_bytes(w));
+    return panels;
 }
 
 static double weight_at(const struct matrix *w, size_t row, size_t i)
@@ -178,13 +196,15 @@ static void compare(struct check *c, enum form form, const struct matrix *w, con
 }
 
 /* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
-static void check_law_1(struct check *c, enum dtype dtype)
+static void check_law_1(struct check *c, enum dtype dtype, bool panels)
 {
-    struct shape shape = {29, 608, 75};
-    begin(c, "law 1");
+    struct shape shape = {45, 608, 75};
+    begin(c, "law 1%s", panels ? ", panels" : "");
     struct matrix w;
     struct batch batch;
     fill_weights(c, &w, dtype, &shape);
+    if (panels)
+        w = in_panels(c, &w);
     make_batch(c, &batch, form_of(dtype), &shape);
     float *alone = floats(c, SCRATCH, shape.rows);
     while (next_body(c)) {
@@ -196,7 +216,7 @@ static void check_law_1(struct check *c, enum dtype dtype)
                     fail(c, "token %zu output %zu alone is %a, among others %a", t, o, (double)alone[o],
                          (double)batch.y[t][o]);
         }
-        for (uint32_t row = 0; row < shape.rows; row++) {
+        for (uint32_t row = 0; row < shape.rows; row += panels ? MATRIX_PANEL_ROWS : 1) {
             struct matrix part = matrix_rows(&w, row, row % 3 && row + 2 <= shape.rows ? 2 : 1);
             CALL(c, linear_mxfp4_int8)(&alone, &batch.x[3], &part, 1);
             if (!bits_like(&alone[0], &batch.y[3][row]) && !(isnan(alone[0]) && isnan(batch.y[3][row])))
@@ -205,45 +225,49 @@ static void check_law_1(struct check *c, enum dtype dtype)
     }
 }
 
-static void check_products(struct check *c, enum dtype dtype, const struct shape *list, size_t n_shapes)
+static void check_products(struct check *c, enum dtype dtype, bool panels, const struct shape *list, size_t n_shapes)
 {
     for (size_t s = 0; s < n_shapes; s++) {
-        begin(c, "%ux%u tokens=%zu", list[s].rows, list[s].columns, list[s].n_tokens);
-        struct matrix w;
+        begin(c, "%ux%u tokens=%zu%s", list[s].rows, list[s].columns, list[s].n_tokens, panels ? " panels" : "");
+        struct matrix rows, w;
         struct batch batch;
-        fill_weights(c, &w, dtype, &list[s]);
+        fill_weights(c, &rows, dtype, &list[s]);
+        w = panels ? in_panels(c, &rows) : rows;
         make_batch(c, &batch, form_of(dtype), &list[s]);
         work(c, (double)matrix_bytes(&w), 2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
         work_in(c, form_of(dtype) == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))
-            compare(c, form_of(dtype), &w, &batch, list[s].n_tokens);
+            compare(c, form_of(dtype), &rows, &batch, list[s].n_tokens);
     }
     if (!c->bench)
-        check_law_1(c, dtype);
+        check_law_1(c, dtype, panels);
+}
+
+static void check_int8_products(struct check *c, enum dtype dtype)
+{
+    for (int panels = 0; panels < 2; panels++)
+        if (c->bench)
+            check_products(c, dtype, panels, shapes_bench, COUNT(shapes_bench));
+        else
+            check_products(c, dtype, panels, shapes_int8, COUNT(shapes_int8));
 }
 
 void check_linear_mxfp4_int8(struct check *c)
 {
-    if (c->bench)
-        check_products(c, DTYPE_MXFP4, shapes_bench, COUNT(shapes_bench));
-    else
-        check_products(c, DTYPE_MXFP4, shapes_int8, COUNT(shapes_int8));
+    check_int8_products(c, DTYPE_MXFP4);
 }
 
 void check_linear_int8_int8(struct check *c)
 {
-    if (c->bench)
-        check_products(c, DTYPE_INT8, shapes_bench, COUNT(shapes_bench));
-    else
-        check_products(c, DTYPE_INT8, shapes_int8, COUNT(shapes_int8));
+    check_int8_products(c, DTYPE_INT8);
 }
 
 void check_linear_bf16_f16(struct check *c)
 {
     if (c->bench)
-        check_products(c, DTYPE_BF16, shapes_bench, COUNT(shapes_bench));
+        check_products(c, DTYPE_BF16, false, shapes_bench, COUNT(shapes_bench));
     else
-        check_products(c, DTYPE_BF16, shapes_f16, COUNT(shapes_f16));
+        check_products(c, DTYPE_BF16, false, shapes_f16, COUNT(shapes_f16));
 }
