@@ -121,7 +121,12 @@ check-install: $(OUT)/day0 $(installed_library)
 
 tests: $(OUT)/day0 $(tests)
 
+# What tests keep between runs is kept here, not where the user's is; converted weights are made anew.
+check check-slow: export DAY0_CACHE := $(abspath $(OUT))/cache
+clear_cache = @rm -f $(OUT)/cache/weights-*
+
 check: tests $(if $(install_test),$(installed_library))
+	$(clear_cache)
 	@$(run_tests) $(tests) $(install_test)
 
 # Emulated runs that this machine lacks a tool for are counted as skipped.
@@ -134,6 +139,7 @@ have_simde = $(and $(findstring x86_64,$(MACHINE)),$(shell $(CC) -E -include sim
 check-slow: tests
 	$(if $(call have,$(neon_cc)),@$(MAKE) --no-print-directory BUILD=release CC=$(neon_cc) EXTRA=-static $(neon_test))
 	$(if $(have_simde),@$(MAKE) --no-print-directory BUILD=emulated $(emulated_test))
+	$(clear_cache)
 	@DAY0_SLOW=1 $(run_tests) $(tests) $(foreach seed,2 3 4,SEED=$(seed) $(kernel_test)) SEED= \
 	$(if $(have_simde),CPU=avx512fp16 $(emulated_test) CPU=,--skip 'AVX-512 kernels: there is no libsimde-dev for x86') \
 	QUICK=1 --with 'qemu-x86_64 -cpu Nehalem' $(kernel_test) $(filter-out %/bpe_test,$(unit_tests)) \

@@ -79,7 +79,9 @@ typedef struct day0_options {
     const char *li_scan;  /* index scores: "bounds" (NULL), or "exact" for every key; the same choices */
     bool accept_unknown;  /* run although the config has keys that may change the meaning */
     bool preload;         /* read all weights at open, with progress, instead of at first use */
-    const char *cache;    /* folder that keeps converted weights for the next start; NULL: memory alone */
+    const char *pack;     /* panels for weights that meet INT8: "on" (NULL) or "off", docs/KERNELS.md */
+    const char *cache;    /* folder that keeps converted and packed weights for the next start; NULL: what is converted
+                             is in memory alone, what is stored is not packed */
     day0_progress_fn *progress; /* or NULL */
     day0_notice_fn *notice;     /* or NULL */
     void *progress_context;     /* of both */

@@ -51,10 +51,11 @@ static enum status model_options_of(const day0_options *o, struct model_options 
                                                                                      "as-stored", "mxfp4", "int8"};
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
-    int exec, streams, kv, li, rule, scan, act, dense, experts;
+    int exec, streams, kv, li, rule, scan, act, dense, experts, pack;
     TRY(choose("act", o->act ? o->act : act_name(ACT_DEFAULT), acts, 3, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
+    TRY(choose("pack", o->pack, switches, 2, &pack, err));
     TRY(choose("kv", o->kv, kvs, 2, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
@@ -71,6 +72,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->index_dtype = li_types[li];
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
     m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
+    m->pack = pack == 0;
     m->cache_folder = o->cache;
     m->watch = (struct watch){o->progress, o->notice, o->progress_context};
     m->index_scan = (enum dsa_scan)scan;

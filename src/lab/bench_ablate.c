@@ -26,6 +26,7 @@ static const struct ablate_switch {
     {"dense=mxfp4", "dense weights in MXFP4", NEEDS_NOTHING},
     {"experts=int8", "BF16 experts in INT8", NEEDS_BF16_EXPERTS},
     {"experts=mxfp4", "BF16 experts in MXFP4", NEEDS_BF16_EXPERTS},
+    {"pack=off", "INT8 products from rows, not panels", NEEDS_NOTHING},
     {"kv=f32", "latents in float32", NEEDS_NOTHING},
     {"li=f32", "index keys in float32", NEEDS_INDEX},
     {"li=bf16", "index keys in BF16", NEEDS_INDEX},

@@ -64,11 +64,12 @@ static json_t *weights_json(const struct report *report)
     json_t *cache = report->conversion.n_records ? json_pack("{s:s, s:s, s:s}", "file", report->cache_path, "state",
                                                              states[report->cache_state], "fault", report->cache_fault)
                                                  : json_null();
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "dense", model_weight_type_name(report->types.dense),
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "dense", model_weight_type_name(report->types.dense),
                      "experts", model_weight_type_name(report->types.experts), "dense_stored_bytes",
                      (json_int_t)dense.source_bytes, "dense_converted_bytes", (json_int_t)dense.bytes,
                      "experts_stored_bytes", (json_int_t)experts.source_bytes, "experts_converted_bytes",
-                     (json_int_t)experts.bytes, "cache", cache);
+                     (json_int_t)experts.bytes, "packed_bytes",
+                     (json_int_t)conversion_packed_bytes(&report->conversion), "cache", cache);
 }
 
 static json_t *plan_json(const struct budget *budget)

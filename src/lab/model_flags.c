@@ -20,7 +20,9 @@ const char model_flags_help[] =
     "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
     "      --dense mxfp8|int8|mxfp4  attention and FFN projections are converted at load (default: as stored)\n"
     "      --experts mxfp4|int8  so are routed experts\n"
-    "      --no-cache        converted weights are not kept in a file for the next start\n"
+    "      --no-pack         weights that meet INT8 stay in rows as they are stored (default: panels, made at the\n"
+    "                        first start and kept in a file, where the weights fit in memory)\n"
+    "      --no-cache        no file is made or used for that; converted weights are in memory alone\n"
     "      --li bf16|mxfp8|f32  rounding of index queries and keys (default bf16)\n"
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --li-scan bounds|exact  which index scores are computed exactly: those that 16-bit bounds leave open\n"
@@ -125,6 +127,13 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         return STATUS_OK;
     case FLAG_NO_CACHE:
         o->cache_folder = NULL;
+        return STATUS_OK;
+    case FLAG_PACK:
+        TRY(choose("pack", value, switches, 2, &chosen, err));
+        o->pack = chosen;
+        return STATUS_OK;
+    case FLAG_NO_PACK:
+        o->pack = false;
         return STATUS_OK;
     case FLAG_LI_SCAN:
         TRY(choose("li-scan", value, scans, 2, &chosen, err));

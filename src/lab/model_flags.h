@@ -20,6 +20,8 @@ enum {
     FLAG_DENSE,
     FLAG_EXPERTS,
     FLAG_NO_CACHE,
+    FLAG_PACK, /* of policies alone: "on" or "off" */
+    FLAG_NO_PACK,
     FLAG_LI_SCAN,
     FLAG_THREADS,
     FLAG_CPU,
@@ -37,7 +39,7 @@ enum {
         {"threads", required_argument, NULL, FLAG_THREADS}, {"cpu", required_argument, NULL, FLAG_CPU},                \
         {"exec", required_argument, NULL, FLAG_EXEC}, {"dense", required_argument, NULL, FLAG_DENSE},                  \
         {"experts", required_argument, NULL, FLAG_EXPERTS}, {"no-cache", no_argument, NULL, FLAG_NO_CACHE},            \
-        {"streams", required_argument, NULL, FLAG_STREAMS},                                                            \
+        {"streams", required_argument, NULL, FLAG_STREAMS}, {"no-pack", no_argument, NULL, FLAG_NO_PACK},              \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

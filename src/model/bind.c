@@ -337,9 +337,13 @@ enum status bind_weights(struct binder *binder, enum weight_class weights, const
     enum dtype type = weights == WEIGHTS_DENSE     ? binder->types.dense
                       : weights == WEIGHTS_EXPERTS ? binder->types.experts
                                                    : DTYPE_AS_STORED;
-    if (!binder->conversion || type == DTYPE_AS_STORED || dtype_has_scales(out->dtype) || columns % MX_BLOCK != 0)
+    bool stored = dtype_has_scales(out->dtype), converts = type != DTYPE_AS_STORED && !stored;
+    bool packs = stored && weights != WEIGHTS_FIXED && binder->packing == PACK_ALL;
+    if (!binder->conversion || !(converts || packs) || columns % MX_BLOCK != 0)
         return STATUS_OK;
-    *out = (struct matrix){.rows = rows, .columns = columns, .dtype = type};
-    return conversion_add(binder->conversion, find_suffixed(binder, name, ".weight"), out,
+    *out = (struct matrix){.rows = rows, .columns = columns, .dtype = converts ? type : out->dtype};
+    out->panels = binder->packing != PACK_NOTHING && out->dtype != DTYPE_MXFP8;
+    return conversion_add(binder->conversion, find_suffixed(binder, name, packs ? ".weight_packed" : ".weight"),
+                          packs ? find_suffixed(binder, name, ".weight_scale") : NULL, out,
                           weights == WEIGHTS_EXPERTS ? binder->n_prefixes : 0, err);
 }

@@ -29,6 +29,13 @@ struct weight_types {
     enum dtype dense, experts;
 };
 
+/* Which of these matrices lie in panels (tensor/matrix.h): only those that meet activations in INT8 may. */
+enum packing {
+    PACK_NOTHING,
+    PACK_CONVERTED, /* to MXFP4 or INT8 */
+    PACK_ALL,       /* those, and what is stored in MXFP4 */
+};
+
 enum wanted_kind {
     WANTED_MATRIX,       /* NAME.weight, or NAME.weight_packed with NAME.weight_scale */
     WANTED_PLAIN_MATRIX, /* NAME.weight */
@@ -69,8 +76,9 @@ struct binder {
     wanted_fn *see;
     void *see_context;
     const struct indexer_params *indexers;
-    /* Matrices of a class that is to be converted get type and shape, no data, and are added to the list. */
+    /* Matrices that are to be converted or packed get type and shape, no data, and are added to the list. */
     struct weight_types types;
+    enum packing packing;
     struct conversion *conversion;
     /* With `dry` tensors are found and checked, but no data is touched and no vector is given. `found` hears
      * of each tensor that is part of the model, `fault` (not NULL) gets what the last failure was about. */

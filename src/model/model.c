@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "ops/kda.h"
 
@@ -29,6 +30,7 @@ struct model_options model_options_default(void)
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,
                                   .weights = {DTYPE_AS_STORED, DTYPE_AS_STORED},
+                                  .pack = true,
                                   .context_max = 4096,
                                   .sequences_max = 1};
 }
@@ -150,16 +152,25 @@ uint64_t model_weight_bytes(const struct checkpoint *checkpoint, const struct co
     return checkpoint_bytes(checkpoint) - conversion->source_bytes + conversion->bytes;
 }
 
+enum packing model_packing(const struct model *model)
+{
+    const struct model_options *o = &model->options;
+    if (!o->pack || o->act == ACT_EXACT)
+        return PACK_NOTHING;
+    bool fits = checkpoint_bytes(model->checkpoint) <= machine_memory_bytes(NULL);
+    return o->cache_folder && fits ? PACK_ALL : PACK_CONVERTED;
+}
+
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
-                                                 const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
+                                                 struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
 {
     struct weight_types types = model->options.weights;
     if (conversion_totals(conversion, false).bytes == 0)
         types.dense = DTYPE_AS_STORED;
     if (conversion_totals(conversion, true).bytes == 0)
         types.experts = DTYPE_AS_STORED;
-    snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s", model_weight_type_name(types.dense),
-             model_weight_type_name(types.experts));
+    snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s%s", model_weight_type_name(types.dense),
+             model_weight_type_name(types.experts), model_packing(model) == PACK_NOTHING ? "" : "-panels");
     return (struct weight_cache_request){.directory = directory,
                                          .checkpoint = model->checkpoint,
                                          .conversion = conversion,
@@ -179,7 +190,8 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
     TRY(check_weight_types(&model->options.weights, err));
-    TRY(params_init(&model->params, &model->config, model->checkpoint, model->options.weights, err));
+    TRY(params_init(&model->params, &model->config, model->checkpoint, model->options.weights, model_packing(model),
+                    err));
     TRY(model_prepare(model, err));
     uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
     if (pages >= PAGE_NONE)

@@ -33,7 +33,9 @@ struct model_options {
     enum mx_rule index_rule;     /* --li-scale */
     enum dsa_scan index_scan;    /* --li-scan: the same choices either way */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
-    const char *cache_folder;    /* for the file of converted weights; NULL (--no-cache): they are in memory alone */
+    bool pack;                   /* panels for what meets INT8 (--no-pack: rows as they are) */
+    const char *cache_folder;    /* for the file of converted and packed weights; NULL (--no-cache): what is converted
+                                    is in memory alone, what is stored is not packed */
     struct watch watch;          /* of what opening does */
     uint32_t context_max;        /* tokens of one sequence */
     uint32_t sequences_max;      /* the cache holds this many full sequences */
@@ -88,7 +90,11 @@ NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
  * name of the types that there is something to convert to. */
 enum { WEIGHT_SUFFIX_BYTES = 32 };
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
-                                                 const struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
+                                                 struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
+
+/* Which matrices lie in panels: what is stored is packed only where there is a file for it, and memory for all of it,
+ * since weights that come from the disk again and again gain nothing. */
+enum packing model_packing(const struct model *model);
 
 /* "int8", "as-stored" */
 const char *model_weight_type_name(enum dtype dtype);

@@ -80,12 +80,15 @@ static enum status check_indexers(const struct params *params, const struct conf
 }
 
 enum status params_init(struct params *params, const struct config *config, const struct checkpoint *checkpoint,
-                        struct weight_types types, struct error *err)
+                        struct weight_types types, enum packing packing, struct error *err)
 {
     *params = (struct params){0};
     TRY(arena_init(&params->arena, arena_bound(config), "norms, biases and the list of experts", err));
-    struct binder binder = {
-        .checkpoint = checkpoint, .arena = &params->arena, .types = types, .conversion = &params->conversion};
+    struct binder binder = {.checkpoint = checkpoint,
+                            .arena = &params->arena,
+                            .types = types,
+                            .packing = packing,
+                            .conversion = &params->conversion};
     enum status status = bind_all(params, config, &binder, err);
     if (status == STATUS_OK)
         status = check_indexers(params, config, err);

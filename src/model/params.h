@@ -79,7 +79,7 @@ struct params {
      * Residuals. */
     struct matrix depth_queries;
     struct layer_params *layers;  /* [n_layers] */
-    struct conversion conversion; /* the matrices that are to be converted, which have no data before they are */
+    struct conversion conversion; /* the matrices that are converted or packed, which have no data before they are */
     uint64_t parameters_total;    /* elements bound, MXFP4 codes counted one each */
     struct arena arena;
 };
@@ -88,7 +88,8 @@ struct params {
  * is missing, of the wrong shape or type, or holds an E8M0 byte of 255 in its scales: file, tensor, expected,
  * found. `params` stays where it is: the conversion points into it. */
 NEEDS_CHECK enum status params_init(struct params *params, const struct config *config,
-                                    const struct checkpoint *checkpoint, struct weight_types types, struct error *err);
+                                    const struct checkpoint *checkpoint, struct weight_types types,
+                                    enum packing packing, struct error *err);
 void params_fini(struct params *params);
 
 /* Tells `see` every tensor that a model of this config has, in the order of binding, without any checkpoint.

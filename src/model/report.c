@@ -221,6 +221,7 @@ static enum status run(struct survey *survey, const char *directory, uint64_t bu
                                      .found = found,
                                      .found_context = survey,
                                      .types = model->options.weights,
+                                     .packing = model_packing(model),
                                      .conversion = &report->conversion,
                                      .fault = &survey->fault};
     TRY(read_indexers(survey, &has_indexers, err));

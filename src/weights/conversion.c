@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "tensor/panels.h"
 
 enum {
     PART_ALIGNMENT = 64,
@@ -20,14 +21,34 @@ static uint64_t align(uint64_t bytes, uint64_t alignment)
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
-static uint64_t part_bytes(const struct matrix *m)
+static uint64_t codes_bytes(const struct matrix *m)
 {
-    return align(m->rows * matrix_row_bytes(m), PART_ALIGNMENT) +
-           align(m->rows * matrix_scale_bytes(m), PART_ALIGNMENT);
+    return align(matrix_stored_rows(m) * matrix_row_bytes(m), PART_ALIGNMENT);
 }
 
-enum status conversion_add(struct conversion *c, const struct tensor *from, struct matrix *to, uint32_t expert,
-                           struct error *err)
+static uint64_t part_bytes(const struct matrix *m)
+{
+    return codes_bytes(m) + align(matrix_stored_rows(m) * matrix_scale_bytes(m), PART_ALIGNMENT);
+}
+
+static uint64_t source_bytes(const struct conversion_part *part)
+{
+    return part->from->bytes + (part->scales ? part->scales->bytes : 0);
+}
+
+/* Adds a part to the last record, which grows. */
+static void append(struct conversion *c, struct conversion_part part)
+{
+    struct conversion_record *record = &c->records[c->n_records - 1];
+    CHECK(record->n_parts < CONVERSION_PARTS_MAX);
+    record->parts[record->n_parts++] = part;
+    record->bytes += part_bytes(&part.shape);
+    c->bytes = align(record->offset + record->bytes, CONVERSION_ALIGNMENT);
+    c->source_bytes += source_bytes(&part);
+}
+
+enum status conversion_add(struct conversion *c, const struct tensor *from, const struct tensor *scales,
+                           struct matrix *to, uint32_t expert, struct error *err)
 {
     bool joins = expert > 0 && c->n_records > 0 && c->records[c->n_records - 1].expert == expert;
     CHECK(dtype_has_scales(to->dtype) && to->columns % MX_BLOCK == 0);
@@ -41,12 +62,7 @@ enum status conversion_add(struct conversion *c, const struct tensor *from, stru
     }
     if (!joins)
         c->records[c->n_records++] = (struct conversion_record){.expert = expert, .offset = c->bytes};
-    struct conversion_record *record = &c->records[c->n_records - 1];
-    CHECK(record->n_parts < CONVERSION_PARTS_MAX);
-    record->parts[record->n_parts++] = (struct conversion_part){from, *to, to};
-    record->bytes += part_bytes(to);
-    c->bytes = align(record->offset + record->bytes, CONVERSION_ALIGNMENT);
-    c->source_bytes += from->bytes;
+    append(c, (struct conversion_part){from, scales, *to, to});
     return STATUS_OK;
 }
 
@@ -57,11 +73,50 @@ struct conversion_totals conversion_totals(const struct conversion *conversion, 
         const struct conversion_record *record = &conversion->records[r];
         if ((record->expert > 0) != experts)
             continue;
-        totals.bytes += record->bytes;
-        for (uint32_t p = 0; p < record->n_parts; p++)
-            totals.source_bytes += record->parts[p].from->bytes;
+        for (uint32_t p = 0; p < record->n_parts; p++) {
+            const struct conversion_part *part = &record->parts[p];
+            if (part->scales)
+                continue;
+            totals.bytes += part_bytes(&part->shape);
+            totals.source_bytes += part->from->bytes;
+        }
     }
     return totals;
+}
+
+uint64_t conversion_packed_bytes(const struct conversion *c)
+{
+    uint64_t bytes = 0;
+    for (size_t r = 0; r < c->n_records; r++)
+        for (uint32_t p = 0; p < c->records[r].n_parts; p++)
+            bytes += c->records[r].parts[p].scales ? part_bytes(&c->records[r].parts[p].shape) : 0;
+    return bytes;
+}
+
+void conversion_leave_stored(struct conversion *c)
+{
+    struct conversion rest = {.records = c->records, .capacity = c->capacity};
+    for (size_t r = 0; r < c->n_records; r++) {
+        struct conversion_record record = c->records[r];
+        bool begun = false;
+        for (uint32_t p = 0; p < record.n_parts; p++) {
+            const struct conversion_part *part = &record.parts[p];
+            if (part->scales) {
+                *part->to = (struct matrix){.data = part->from->data,
+                                            .scales = part->scales->data,
+                                            .rows = part->shape.rows,
+                                            .columns = part->shape.columns,
+                                            .dtype = part->shape.dtype};
+                continue;
+            }
+            if (!begun)
+                rest.records[rest.n_records++] =
+                    (struct conversion_record){.expert = record.expert, .offset = rest.bytes};
+            begun = true;
+            append(&rest, *part);
+        }
+    }
+    *c = rest;
 }
 
 void conversion_fini(struct conversion *conversion)
@@ -75,7 +130,7 @@ static struct matrix view_at(const struct matrix *m, const char **at)
 {
     struct matrix view = *m;
     view.data = *at;
-    view.scales = (const uint8_t *)*at + align(m->rows * matrix_row_bytes(m), PART_ALIGNMENT);
+    view.scales = (const uint8_t *)*at + codes_bytes(m);
     *at += part_bytes(m);
     return view;
 }
@@ -96,7 +151,8 @@ void conversion_identity(const struct conversion *conversion, uint64_t identity[
     for (size_t r = 0; r < conversion->n_records; r++)
         for (uint32_t p = 0; p < conversion->records[r].n_parts; p++) {
             const struct conversion_part *part = &conversion->records[r].parts[p];
-            const uint64_t shape[] = {p, part->from->stored, part->shape.dtype, part->shape.rows, part->shape.columns};
+            const uint64_t shape[] = {
+                p, part->from->stored, part->shape.dtype, part->shape.rows, part->shape.columns, part->shape.panels};
             hash = XXH3_128bits_withSeed(part->from->name, strlen(part->from->name), hash.low64 ^ hash.high64);
             hash = XXH3_128bits_withSeed(shape, sizeof shape, hash.low64 ^ hash.high64);
         }
@@ -135,23 +191,42 @@ static bool widen(float *out, const struct tensor *from, size_t first, size_t n)
     return largest < 0x7f800000;
 }
 
+static void quantize(const struct kernels *kernels, enum dtype dtype, void *codes, void *scales, const float *x,
+                     size_t n)
+{
+    if (dtype == DTYPE_MXFP4)
+        kernels->quantize_mxfp4(codes, scales, x, n, MX_CLOSER);
+    else if (dtype == DTYPE_MXFP8)
+        kernels->quantize_mxfp8(codes, scales, x, n, MX_FLOOR);
+    else
+        kernels->quantize_int8(codes, scales, x, n);
+}
+
 static bool convert_row(const struct job *job, const struct tensor *from, const struct matrix *to, uint32_t row)
 {
     _Alignas(64) float x[PIECE];
-    uint8_t *codes = (uint8_t *)to->data + row * matrix_row_bytes(to);
-    uint8_t *scales = (uint8_t *)to->scales + row * matrix_scale_bytes(to);
+    uint8_t piece_codes[PIECE], *row_codes = (uint8_t *)to->data + row * matrix_row_bytes(to);
+    uint16_t piece_scales[PIECE / MX_BLOCK];
+    uint8_t *row_scales = (uint8_t *)to->scales + row * matrix_scale_bytes(to);
     for (size_t at = 0; at < to->columns; at += PIECE) {
         size_t n = to->columns - at < PIECE ? to->columns - at : PIECE, block = at / MX_BLOCK;
         if (!widen(x, from, (size_t)row * to->columns + at, n))
             return false;
-        if (to->dtype == DTYPE_MXFP4)
-            job->kernels->quantize_mxfp4(codes + at / 2, scales + block, x, n, MX_CLOSER);
-        else if (to->dtype == DTYPE_MXFP8)
-            job->kernels->quantize_mxfp8(codes + at, scales + block, x, n, MX_FLOOR);
-        else
-            job->kernels->quantize_int8((int8_t *)codes + at, (uint16_t *)(void *)scales + block, x, n);
+        if (to->panels) {
+            quantize(job->kernels, to->dtype, piece_codes, piece_scales, x, n);
+            panels_put(to, row, block, n / MX_BLOCK, piece_codes, piece_scales);
+        } else {
+            quantize(job->kernels, to->dtype, row_codes + (to->dtype == DTYPE_MXFP4 ? at / 2 : at),
+                     row_scales + block * (to->dtype == DTYPE_INT8 ? 2 : 1), x, n);
+        }
     }
     return true;
+}
+
+static void pack_row(const struct conversion_part *part, const struct matrix *to, uint32_t row)
+{
+    panels_put(to, row, 0, to->columns / MX_BLOCK, (const uint8_t *)part->from->data + row * matrix_row_bytes(to),
+               (const uint8_t *)part->scales->data + row * matrix_scale_bytes(to));
 }
 
 /* The source's pages are not needed again: they must not crowd out what is made of them. */
@@ -168,19 +243,23 @@ static bool convert_record(struct job *job, const struct conversion_record *reco
     const char *at = job->memory + record->offset;
     memset(job->memory + record->offset, 0, record->bytes); /* what is between the parts too has a checksum */
     for (uint32_t p = 0; p < record->n_parts; p++) {
-        const struct tensor *from = record->parts[p].from;
-        struct matrix to = view_at(&record->parts[p].shape, &at);
+        const struct conversion_part *part = &record->parts[p];
+        struct matrix to = view_at(&part->shape, &at);
         for (uint32_t row = 0; row < to.rows; row++) {
-            if (!convert_row(job, from, &to, row)) {
-                job->not_finite = from;
+            if (part->scales) {
+                pack_row(part, &to, row);
+            } else if (!convert_row(job, part->from, &to, row)) {
+                job->not_finite = part->from;
                 return false;
             }
-            uint64_t n = atomic_fetch_add(&job->n_bytes, from->bytes / to.rows);
+            uint64_t n = atomic_fetch_add(&job->n_bytes, source_bytes(part) / to.rows);
             if (reports && row % 64 == 0 &&
                 watch_progress(job->watch, "converting weights", n, job->conversion->source_bytes))
                 return false;
         }
-        release(from);
+        release(part->from);
+        if (part->scales)
+            release(part->scales);
     }
     return true;
 }

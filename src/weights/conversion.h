@@ -1,4 +1,5 @@
-/* Weights brought into another element type: which matrices, where they lie afterwards, and the work itself.
+/* Weights brought into another element type or into panels (tensor/matrix.h): which matrices, where they lie afterwards,
+ * and the work itself.
  *
  * A record is what lies together in memory: one dense matrix, or the three matrices of an expert. Records start at
  * multiples of 4 KiB; within one come, for each matrix, its codes and its scales, each at a multiple of 64 bytes. The
@@ -22,9 +23,10 @@ enum {
 };
 
 struct conversion_part {
-    const struct tensor *from; /* F32, BF16 or F16, borrowed from the checkpoint */
-    struct matrix shape;       /* the result, without data */
-    struct matrix *to;         /* gets it */
+    const struct tensor *from;   /* F32, BF16 or F16, or MXFP4 codes; borrowed from the checkpoint */
+    const struct tensor *scales; /* of MXFP4 codes, which only come into panels; else NULL */
+    struct matrix shape;         /* the result, without data */
+    struct matrix *to;           /* gets it */
 };
 
 struct conversion_record {
@@ -40,18 +42,25 @@ struct conversion {
     uint64_t source_bytes; /* of the tensors they are made of */
 };
 
-/* Adds a matrix, whose type, rows and columns are already in *to; `expert` numbers the expert it is part of, 0 for
- * none, and those of one expert come one after the other. `to` must stay where it is if conversion_place is called.
- * Owns its list until conversion_fini, which may be called twice. */
-NEEDS_CHECK enum status conversion_add(struct conversion *conversion, const struct tensor *from, struct matrix *to,
-                                       uint32_t expert, struct error *err);
+/* Adds a matrix, whose type, rows and columns are already in *to, and whether it is in panels; `scales` NULL or of MXFP4
+ * codes; `expert` numbers the expert it is part of, 0 for none, and those of one expert come one after the other. `to`
+ * must stay where it is if conversion_place is called. Owns its list until conversion_fini, which may be called twice. */
+NEEDS_CHECK enum status conversion_add(struct conversion *conversion, const struct tensor *from,
+                                       const struct tensor *scales, struct matrix *to, uint32_t expert,
+                                       struct error *err);
 void conversion_fini(struct conversion *conversion);
 
-/* Of all dense matrices, or of all experts: the tensors' bytes and what is made of them. */
+/* Of all dense matrices, or of all experts, that get another type: the tensors' bytes and what is made of them. */
 struct conversion_totals {
     uint64_t source_bytes, bytes;
 };
 struct conversion_totals conversion_totals(const struct conversion *conversion, bool experts);
+
+/* Bytes of the matrices that only come into panels. */
+uint64_t conversion_packed_bytes(const struct conversion *conversion);
+
+/* Takes the matrices out that only come into panels: they become views of the checkpoint. */
+void conversion_leave_stored(struct conversion *conversion);
 
 /* Converts everything into memory of conversion->bytes bytes, record by record, on all workers of the team. `done`
  * hears of every record whose bytes are complete, on the worker that made it. Fails with STATUS_FORMAT at a weight that

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -206,8 +207,11 @@ static int open_temporary(char *temporary, const char *path)
 }
 
 /* All of the file's room is taken before anything is written: a full disk must not show in the midst of a mapping. */
-static bool take_room(int descriptor, uint64_t bytes)
+static bool take_room(int descriptor, uint64_t bytes, const struct conversion *c)
 {
+    struct statvfs disk;
+    if (conversion_packed_bytes(c) > 0 && fstatvfs(descriptor, &disk) == 0 && bytes / disk.f_frsize > disk.f_bavail / 2)
+        return errno = ENOSPC, false;
     errno = posix_fallocate(descriptor, 0, (off_t)bytes);
     return errno == 0;
 }
@@ -279,7 +283,7 @@ static enum status write_file(struct weight_cache *cache, const struct weight_ca
     int descriptor = open_temporary(temporary, cache->path);
     if (descriptor < 0)
         return *why = errno, STATUS_OK;
-    if (!take_room(descriptor, bytes) || fchmod(descriptor, 0644) != 0)
+    if (!take_room(descriptor, bytes, r->conversion) || fchmod(descriptor, 0644) != 0)
         *why = errno;
     else
         status = fill_file(descriptor, r, why, err);
@@ -303,8 +307,11 @@ static enum status write_file(struct weight_cache *cache, const struct weight_ca
 static enum status convert_in_memory(struct weight_cache *cache, const struct weight_cache_request *r,
                                      struct error *err)
 {
+    conversion_leave_stored(r->conversion);
     uint64_t bytes = r->conversion->bytes;
     cache->path[0] = 0;
+    if (bytes == 0)
+        return STATUS_OK;
     char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return error_set(err, STATUS_MEMORY, "cannot take %.2f GB for converted weights: %s", (double)bytes / 1e9,
@@ -337,16 +344,23 @@ static void notice(const struct weight_cache_request *r, const char *path, const
     watch_notice(r->watch, sentence);
 }
 
+/* What becomes of weights that no file can be had for. */
+static const char *fallback_of(const struct conversion *c)
+{
+    bool converts = conversion_totals(c, false).bytes + conversion_totals(c, true).bytes > 0;
+    return converts ? "the weights are converted into memory, again at every start"
+                    : "the weights are used as they are stored, not in panels";
+}
+
 enum status weight_cache_open(struct weight_cache *cache, const struct weight_cache_request *request, struct error *err)
 {
-    static const char in_memory[] = "the weights are converted into memory, again at every start";
     *cache = (struct weight_cache){0};
     if (request->conversion->n_records == 0)
         return STATUS_OK;
     if (!request->folder)
         return convert_in_memory(cache, request, err);
     if (!make_path(cache->path, request)) {
-        notice(request, request->folder, "no path for it can be made", in_memory);
+        notice(request, request->folder, "no path for it can be made", fallback_of(request->conversion));
         return convert_in_memory(cache, request, err);
     }
     const char *fault;
@@ -369,7 +383,7 @@ enum status weight_cache_open(struct weight_cache *cache, const struct weight_ca
     char sentence[200];
     snprintf(sentence, sizeof sentence, "cannot write its %.2f GB: %s", (double)request->conversion->bytes / 1e9,
              strerror(why));
-    notice(request, cache->path, sentence, in_memory);
+    notice(request, cache->path, sentence, fallback_of(request->conversion));
     return convert_in_memory(cache, request, err);
 }
 

@@ -1,4 +1,4 @@
-/* Converted weights, in a file that is mapped, or in memory.
+/* Converted and packed weights, in a file that is mapped, or in memory.
  *
  * The file (little-endian, written by one version for itself):
  *
@@ -12,7 +12,9 @@
  *
  * Writing goes to a temporary name, is synced, renamed, and the folder synced: under its own name a file is always
  * whole. A temporary file is locked by who writes it; one without a lock belongs to nobody and is removed. Where no
- * file can be written the weights are converted into memory, with a notice. */
+ * file can be written the weights are converted into memory, with a notice, and those that would only be packed are used
+ * as they are stored: a second copy of them in memory would cost more than panels bring. For the same reason a file that
+ * packs takes no more than half of the disk's free room. */
 #ifndef DAY0_WEIGHTS_WEIGHT_CACHE_H
 #define DAY0_WEIGHTS_WEIGHT_CACHE_H
 
@@ -30,7 +32,7 @@ struct weight_cache {
 struct weight_cache_request {
     const char *directory; /* of the checkpoint */
     const struct checkpoint *checkpoint;
-    const struct conversion *conversion;
+    struct conversion *conversion;
     const char *suffix; /* of the file's name: tells conversions of one checkpoint apart */
     const char *folder; /* of the file; NULL: no file is read or written */
     const struct kernels *kernels;

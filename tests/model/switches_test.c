@@ -26,6 +26,7 @@ static const struct toggle {
     {"act", true, "exact", {"exact", "int8", "f16"}},
     {"dense", true, NULL, {"mxfp8", "int8", "mxfp4"}},
     {"experts", true, NULL, {"mxfp4", "int8"}},
+    {"pack", false, "off", {"off"}},
     {"kv", true, "f32", {"f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},

@@ -185,6 +185,77 @@ static void converted_weights_are_those_of_the_codec(void **state)
     model_close(to);
 }
 
+/* What is stored in MXFP4 comes into panels where there is a file for it, the same bits; with float32 activations, and
+ * without a file, it stays as it is. */
+static void stored_weights_are_packed(void **state)
+{
+    (void)state;
+    char path[PATH_BYTES_MAX], name[PATH_BYTES_MAX];
+    struct error err;
+    struct model_options options = exact_options(N_TOKENS), rows;
+    options.act = ACT_INT8;
+    options.pack = true;
+    options.cache_folder = folder;
+    options.watch = (struct watch){.notice = note};
+    rows = options;
+    rows.pack = false;
+    assert_int_equal(file_join(path, golden_root(), "k3-s1", &err), STATUS_OK);
+    struct answers want = run_pieces(path, &rows, tokens, N_TOKENS, NULL, 0);
+    assert_int_equal(count_files(NULL), 0);
+    for (int start = 0; start < 4; start++) {
+        if (start == 2)
+            options.cache_folder = "/dev/null/nowhere";
+        if (start == 3)
+            options.cache_folder = NULL;
+        struct model *model = open_or_fail(path, &options);
+        const struct expert *expert = &model->params.layers[model->config.n_layers - 1].moe.experts[0];
+        assert_true(expert->gate.dtype == DTYPE_MXFP4 && expert->gate.panels == (start < 2) &&
+                    expert->down.panels == (start < 2));
+        assert_int_equal(model->weight_cache.was_written, start == 0);
+        assert_int_equal(conversion_packed_bytes(&model->params.conversion) > 0, start < 2);
+        struct answers got = feed_pieces(model, tokens, N_TOKENS, NULL, 0);
+        assert_same_bits(&got, &want, "panels");
+        answers_free(&got);
+        model_close(model);
+        assert_int_equal(n_notices, start == 2); /* once for the start that wanted a file and had none */
+        n_notices = 0;
+    }
+    assert_non_null(strstr(last_notice, "as they are stored"));
+    assert_int_equal(count_files(name), 1);
+    assert_non_null(strstr(name, "-as-stored-as-stored-panels"));
+    options.cache_folder = folder;
+    options.act = ACT_EXACT;
+    struct model *model = open_or_fail(path, &options);
+    assert_null(model->weight_cache.map);
+    model_close(model);
+    answers_free(&want);
+}
+
+/* Converted weights in panels, in the file and in memory, are the bits of those in rows; each form has its file. */
+static void converted_weights_are_packed(void **state)
+{
+    (void)state;
+    struct model_options options = converting(), rows;
+    options.act = ACT_INT8;
+    options.pack = true;
+    rows = options;
+    rows.pack = false;
+    struct answers want = run_pieces(checkpoint.path, &rows, tokens, N_TOKENS, NULL, 0);
+    for (int start = 0; start < 3; start++) {
+        options.cache_folder = start < 2 ? folder : NULL;
+        struct model *model = open_or_fail(checkpoint.path, &options);
+        assert_true(model->params.layers[0].kda.q_proj.panels && model->params.layers[1].moe.experts[0].up.panels);
+        assert_false(model->params.layers[1].mla.kv_b_proj.panels);
+        struct answers got = feed_pieces(model, tokens, N_TOKENS, NULL, 0);
+        assert_same_bits(&got, &want, "panels");
+        answers_free(&got);
+        model_close(model);
+    }
+    assert_int_equal(count_files(NULL), 2);
+    assert_int_equal(n_notices, 0);
+    answers_free(&want);
+}
+
 /* ---- damage ---- */
 
 struct file {
@@ -464,6 +535,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(second_start_uses_the_file),
         TEST(converted_weights_are_those_of_the_codec),
+        TEST(stored_weights_are_packed),
+        TEST(converted_weights_are_packed),
         TEST(every_cut_is_noticed),
         TEST(every_flipped_byte_is_noticed),
         TEST(other_weights_are_noticed),

@@ -29,7 +29,8 @@ static enum status bind_saved(struct params *params, struct checkpoint **checkpo
     *err = (struct error){0};
     if (checkpoint_open(checkpoint, folder, err) != STATUS_OK)
         fail_msg("%s", err->text);
-    return params_init(params, &config, *checkpoint, (struct weight_types){DTYPE_AS_STORED, DTYPE_AS_STORED}, err);
+    return params_init(params, &config, *checkpoint, (struct weight_types){DTYPE_AS_STORED, DTYPE_AS_STORED},
+                       PACK_NOTHING, err);
 }
 
 static void bind_good(struct params *params, struct checkpoint **checkpoint)
