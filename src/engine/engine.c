@@ -164,8 +164,12 @@ static enum status preload(const day0_engine *engine, struct error *err)
     bool *is_converted;
     TRY(memory_take(&is_converted, checkpoint_count(checkpoint), sizeof *is_converted, "the list of weights", err));
     for (size_t r = 0; r < conversion->n_records; r++)
-        for (uint32_t part = 0; part < conversion->records[r].n_parts; part++)
-            is_converted[conversion->records[r].parts[part].from - checkpoint_at(checkpoint, 0)] = true;
+        for (uint32_t i = 0; i < conversion->records[r].n_parts; i++) {
+            const struct conversion_part *part = &conversion->records[r].parts[i];
+            is_converted[part->from - checkpoint_at(checkpoint, 0)] = true;
+            if (part->scales)
+                is_converted[part->scales - checkpoint_at(checkpoint, 0)] = true;
+        }
     add_ranges(&p, is_converted);
     enum status status = memory_take(&p.ranges, p.n_ranges, sizeof *p.ranges, "the list of weights", err);
     if (status == STATUS_OK) {

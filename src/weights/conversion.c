@@ -135,6 +135,58 @@ static struct matrix view_at(const struct matrix *m, const char **at)
     return view;
 }
 
+/* ---- sources that are not read again ---- */
+
+struct run {
+    uintptr_t start, end;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct run *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* All sources, as runs of memory that lie apart. NULL if there is no memory for the list. */
+static struct run *source_runs(const struct conversion *c, size_t *n_runs)
+{
+    struct run *runs = malloc(2 * CONVERSION_PARTS_MAX * c->n_records * sizeof *runs);
+    size_t n = 0, merged = 0;
+    for (size_t r = 0; runs && r < c->n_records; r++)
+        for (uint32_t p = 0; p < c->records[r].n_parts; p++) {
+            const struct conversion_part *part = &c->records[r].parts[p];
+            runs[n++] = (struct run){(uintptr_t)part->from->data, (uintptr_t)part->from->data + part->from->bytes};
+            if (part->scales)
+                runs[n++] =
+                    (struct run){(uintptr_t)part->scales->data, (uintptr_t)part->scales->data + part->scales->bytes};
+        }
+    qsort(runs, runs ? n : 0, sizeof *runs, by_start);
+    for (size_t i = 0; i < n; i++)
+        if (merged > 0 && runs[i].start <= runs[merged - 1].end + PAGE)
+            runs[merged - 1].end = runs[i].end;
+        else
+            runs[merged++] = runs[i];
+    *n_runs = merged;
+    return runs;
+}
+
+/* Where the system maps much around a page that is used, what nobody uses must be a mapping of its own. There may not
+ * be many of these: large runs have one. */
+static void keep_out(const struct conversion *c)
+{
+    enum { RUNS_MAX = 1024 };
+    size_t n;
+    struct run *runs = source_runs(c, &n);
+    for (size_t i = 0; runs && i < n; i++) {
+        uintptr_t start = align(runs[i].start, PAGE), end = runs[i].end / PAGE * PAGE;
+        if (end <= start || end - start < c->source_bytes / RUNS_MAX)
+            continue;
+        (void)madvise((void *)start, end - start, MADV_RANDOM);
+        (void)madvise((void *)start, end - start, MADV_DONTNEED);
+    }
+    free(runs);
+}
+
 void conversion_place(const struct conversion *conversion, const char *memory)
 {
     for (size_t r = 0; r < conversion->n_records; r++) {
@@ -143,6 +195,7 @@ void conversion_place(const struct conversion *conversion, const char *memory)
         for (uint32_t p = 0; p < record->n_parts; p++)
             *record->parts[p].to = view_at(&record->parts[p].shape, &at);
     }
+    keep_out(conversion);
 }
 
 void conversion_identity(const struct conversion *conversion, uint64_t identity[2])
@@ -229,13 +282,21 @@ static void pack_row(const struct conversion_part *part, const struct matrix *to
                (const uint8_t *)part->scales->data + row * matrix_scale_bytes(to));
 }
 
-/* The source's pages are not needed again: they must not crowd out what is made of them. */
-static void release(const struct tensor *from)
+/* The source's pages are not needed again: they must not crowd out what is made of them. Those that it shares with a
+ * neighbour come back from the file. */
+static void release_tensor(const struct tensor *tensor)
 {
-    const char *start = from->data;
-    size_t before = (PAGE - (uintptr_t)start % PAGE) % PAGE, whole = from->bytes < before ? 0 : from->bytes - before;
-    if (whole >= PAGE)
-        (void)madvise((void *)(start + before), whole / PAGE * PAGE, MADV_DONTNEED);
+    uintptr_t start = (uintptr_t)tensor->data / PAGE * PAGE, end = (uintptr_t)tensor->data + tensor->bytes;
+    (void)madvise((void *)start, align(end - start, PAGE), MADV_DONTNEED);
+}
+
+static void release(const struct conversion_record *record)
+{
+    for (uint32_t p = 0; p < record->n_parts; p++) {
+        release_tensor(record->parts[p].from);
+        if (record->parts[p].scales)
+            release_tensor(record->parts[p].scales);
+    }
 }
 
 static bool convert_record(struct job *job, const struct conversion_record *record, bool reports)
@@ -257,10 +318,8 @@ static bool convert_record(struct job *job, const struct conversion_record *reco
                 watch_progress(job->watch, "converting weights", n, job->conversion->source_bytes))
                 return false;
         }
-        release(part->from);
-        if (part->scales)
-            release(part->scales);
     }
+    release(record);
     return true;
 }
 

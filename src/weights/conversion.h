@@ -70,7 +70,7 @@ NEEDS_CHECK enum status conversion_run(const struct conversion *conversion, char
                                        struct team *team, const struct watch *watch, conversion_done_fn *done,
                                        void *done_context, struct error *err);
 
-/* Makes the matrices views of such memory. */
+/* Makes the matrices views of such memory, and lets go of the tensors that they were made of. */
 void conversion_place(const struct conversion *conversion, const char *memory);
 
 /* A 128-bit name of the result: tensors, shapes and types in order. It says nothing of the tensors' values. */

@@ -317,8 +317,11 @@ static enum status convert_in_memory(struct weight_cache *cache, const struct we
         return error_set(err, STATUS_MEMORY, "cannot take %.2f GB for converted weights: %s", (double)bytes / 1e9,
                          strerror(errno));
     (void)madvise(map, bytes, MADV_HUGEPAGE);
+    cache->map = map;
+    cache->map_bytes = bytes;
+    TRY(conversion_run(r->conversion, map, r->kernels, r->team, r->watch, NULL, NULL, err));
     take_map(cache, r, map, bytes);
-    return conversion_run(r->conversion, map, r->kernels, r->team, r->watch, NULL, NULL, err);
+    return STATUS_OK;
 }
 
 /* ---- the whole ---- */
