@@ -71,6 +71,7 @@ typedef struct day0_options {
     const char *act;      /* how activations meet weights: "exact", "int8" (NULL on x86-64) or "f16", docs/KERNELS.md */
     const char *exec;     /* "graph" (NULL) or "eager" */
     const char *streams;  /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
+    const char *without;  /* techniques to leave out, to measure them, docs/PERFORMANCE.md; NULL: none */
     const char *kv;       /* latent cache: "bf16" (NULL) or "f32" */
     const char *dense;    /* projections, converted at load: NULL as stored, "mxfp8", "int8" or "mxfp4" */
     const char *experts;  /* routed experts: NULL as stored, "mxfp4" or "int8" */

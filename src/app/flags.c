@@ -33,6 +33,7 @@ enum {
     EXPERTS,
     NO_CACHE,
     NO_PACK,
+    WITHOUT,
     LI_SCAN,
     THREADS,
     CPU,
@@ -42,19 +43,33 @@ enum {
 };
 
 static const struct option shared[] = {
-    {"model", required_argument, NULL, 'm'},       {"tokens", required_argument, NULL, 'n'},
-    {"temp", required_argument, NULL, TEMP},       {"top-p", required_argument, NULL, TOP_P},
-    {"top-k", required_argument, NULL, TOP_K},     {"min-p", required_argument, NULL, MIN_P},
-    {"seed", required_argument, NULL, SEED},       {"think", no_argument, NULL, THINK},
-    {"stats", no_argument, NULL, STATS},           {"ctx", required_argument, NULL, CTX},
-    {"budget", required_argument, NULL, BUDGET},   {"preload", no_argument, NULL, PRELOAD},
-    {"act", required_argument, NULL, ACT},         {"kv", required_argument, NULL, KV},
-    {"li", required_argument, NULL, LI},           {"li-scale", required_argument, NULL, LI_SCALE},
-    {"dense", required_argument, NULL, DENSE},     {"experts", required_argument, NULL, EXPERTS},
-    {"no-cache", no_argument, NULL, NO_CACHE},     {"no-pack", no_argument, NULL, NO_PACK},
-    {"li-scan", required_argument, NULL, LI_SCAN}, {"threads", required_argument, NULL, THREADS},
-    {"cpu", required_argument, NULL, CPU},         {"exec", required_argument, NULL, EXEC},
-    {"streams", required_argument, NULL, STREAMS}, {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
+    {"model", required_argument, NULL, 'm'},
+    {"tokens", required_argument, NULL, 'n'},
+    {"temp", required_argument, NULL, TEMP},
+    {"top-p", required_argument, NULL, TOP_P},
+    {"top-k", required_argument, NULL, TOP_K},
+    {"min-p", required_argument, NULL, MIN_P},
+    {"seed", required_argument, NULL, SEED},
+    {"think", no_argument, NULL, THINK},
+    {"stats", no_argument, NULL, STATS},
+    {"ctx", required_argument, NULL, CTX},
+    {"budget", required_argument, NULL, BUDGET},
+    {"preload", no_argument, NULL, PRELOAD},
+    {"act", required_argument, NULL, ACT},
+    {"kv", required_argument, NULL, KV},
+    {"li", required_argument, NULL, LI},
+    {"li-scale", required_argument, NULL, LI_SCALE},
+    {"dense", required_argument, NULL, DENSE},
+    {"experts", required_argument, NULL, EXPERTS},
+    {"no-cache", no_argument, NULL, NO_CACHE},
+    {"no-pack", no_argument, NULL, NO_PACK},
+    {"without", required_argument, NULL, WITHOUT},
+    {"li-scan", required_argument, NULL, LI_SCAN},
+    {"threads", required_argument, NULL, THREADS},
+    {"cpu", required_argument, NULL, CPU},
+    {"exec", required_argument, NULL, EXEC},
+    {"streams", required_argument, NULL, STREAMS},
+    {"accept-unknown", no_argument, NULL, ACCEPT_UNKNOWN},
 };
 enum { N_SHARED = sizeof shared / sizeof *shared };
 
@@ -146,6 +161,8 @@ static const char **word_of(day0_options *o, int option)
         return &o->exec;
     case STREAMS:
         return &o->streams;
+    case WITHOUT:
+        return &o->without;
     default:
         return NULL;
     }

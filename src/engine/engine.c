@@ -73,6 +73,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     m->index_rule = rule ? MX_CEIL : MX_FLOOR;
     m->weights = (struct weight_types){dense_types[dense], expert_types[experts]};
     m->pack = pack == 0;
+    TRY(techniques_parse(&m->without, o->without, err));
     m->cache_folder = o->cache;
     m->watch = (struct watch){o->progress, o->notice, o->progress_context};
     m->index_scan = (enum dsa_scan)scan;

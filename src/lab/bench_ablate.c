@@ -9,7 +9,7 @@
 #include "lab/rates_find.h"
 
 /* What a switch acts on: without it, nothing is to be measured. */
-enum needs { NEEDS_NOTHING, NEEDS_INDEX, NEEDS_MXFP4, NEEDS_BF16_EXPERTS };
+enum needs { NEEDS_NOTHING, NEEDS_INDEX, NEEDS_MXFP4, NEEDS_BF16_EXPERTS, NEEDS_ATTN_RES, NEEDS_EXPERTS };
 
 /* Every switch, as a policy (lab/policy.h) over the command line's options. To add one: a line. */
 static const struct ablate_switch {
@@ -26,6 +26,11 @@ static const struct ablate_switch {
     {"dense=mxfp4", "dense weights in MXFP4", NEEDS_NOTHING},
     {"experts=int8", "BF16 experts in INT8", NEEDS_BF16_EXPERTS},
     {"experts=mxfp4", "BF16 experts in MXFP4", NEEDS_BF16_EXPERTS},
+    {"without=projections", "a node for each projection", NEEDS_NOTHING},
+    {"without=attn-res", "Attention Residuals in one stage", NEEDS_ATTN_RES},
+    {"without=grouping", "rows of an expert one by one", NEEDS_EXPERTS},
+    {"without=sharing", "every head reads latents itself", NEEDS_NOTHING},
+    {"without=segments", "keys are not split over threads", NEEDS_NOTHING},
     {"pack=off", "INT8 products from rows, not panels", NEEDS_NOTHING},
     {"kv=f32", "latents in float32", NEEDS_NOTHING},
     {"li=f32", "index keys in float32", NEEDS_INDEX},
@@ -169,6 +174,10 @@ static const char *lacks(const struct model *model, enum needs needs)
         return "the model has no MXFP4 weights";
     if (needs == NEEDS_BF16_EXPERTS && !has_experts_of(model, false))
         return "the model has no BF16 experts";
+    if (needs == NEEDS_ATTN_RES && model->config.attn_res_block_size == 0)
+        return "the model has no Attention Residuals";
+    if (needs == NEEDS_EXPERTS && model->config.n_experts == 0)
+        return "the model has no experts";
     return NULL;
 }
 

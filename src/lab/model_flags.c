@@ -31,7 +31,10 @@ const char model_flags_help[] =
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"
     "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n"
-    "      --streams on|off  in a graph run, overlap what is independent, or go node by node (default on)\n";
+    "      --streams on|off  in a graph run, overlap what is independent, or go node by node (default on)\n"
+    "      --without LIST    leave techniques out, to measure them: projections, attn-res, grouping, sharing, "
+    "segments\n"
+    "                        (docs/PERFORMANCE.md); the numbers are the same\n";
 
 struct model_flags model_flags_default(void)
 {
@@ -152,6 +155,8 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         TRY(choose("streams", value, switches, 2, &chosen, err));
         o->streams = chosen;
         return STATUS_OK;
+    case FLAG_WITHOUT:
+        return techniques_parse(&o->without, value, err);
     case FLAG_ACCEPT_UNKNOWN:
         o->config.accept_unknown = true;
         return STATUS_OK;

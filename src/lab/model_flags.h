@@ -27,6 +27,7 @@ enum {
     FLAG_CPU,
     FLAG_EXEC,
     FLAG_STREAMS,
+    FLAG_WITHOUT,
     FLAG_ACCEPT_UNKNOWN,
     FLAG_LAST, /* a command's own long options start here */
 };
@@ -40,6 +41,7 @@ enum {
         {"exec", required_argument, NULL, FLAG_EXEC}, {"dense", required_argument, NULL, FLAG_DENSE},                  \
         {"experts", required_argument, NULL, FLAG_EXPERTS}, {"no-cache", no_argument, NULL, FLAG_NO_CACHE},            \
         {"streams", required_argument, NULL, FLAG_STREAMS}, {"no-pack", no_argument, NULL, FLAG_NO_PACK},              \
+        {"without", required_argument, NULL, FLAG_WITHOUT},                                                            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

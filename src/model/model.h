@@ -12,6 +12,7 @@
 #include "ops/narrow.h"
 #include "ops/residual.h"
 #include "ops/step.h"
+#include "ops/techniques.h"
 #include "weights/weight_cache.h"
 
 enum {
@@ -32,6 +33,7 @@ struct model_options {
     enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;     /* --li-scale */
     enum dsa_scan index_scan;    /* --li-scan: the same choices either way */
+    unsigned without;            /* --without: a set of enum technique */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
     bool pack;                   /* panels for what meets INT8 (--no-pack: rows as they are) */
     const char *cache_folder;    /* for the file of converted and packed weights; NULL (--no-cache): what is converted

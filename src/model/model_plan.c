@@ -8,8 +8,8 @@
 #include "ops/moe.h"
 
 enum {
-    NODES_PER_LAYER_MAX = 32,
-    ARGS_BYTES_PER_LAYER = 32768,
+    NODES_PER_LAYER_MAX = 48,
+    ARGS_BYTES_PER_LAYER = 49152,
     SCAN_TILES = 8, /* an index scan of few rows is cut into about this many tiles */
 };
 
@@ -58,6 +58,20 @@ static void add_slot(struct builder *b, const struct residual_slot *slot)
     plan_forget(b->plan, buffer_bit(b->buffers.delta) | buffer_bit(b->buffers.delta2));
 }
 
+static bool has(const struct builder *b, enum technique technique)
+{
+    return (b->model->options.without & 1u << technique) == 0;
+}
+
+/* Projections of one input. */
+static void add_projections(struct builder *b, const char *label, const char *stream, struct inputs *x,
+                            const struct linear_part *parts, uint32_t n)
+{
+    uint32_t together = has(b, TECHNIQUE_PROJECTIONS) ? n : 1;
+    for (uint32_t i = 0; i < n; i += together)
+        op_linear(b->plan, label, stream, x, parts + i, together, b->n_threads);
+}
+
 static uint32_t max_of(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
@@ -73,7 +87,8 @@ static void make_residual_buffers(struct builder *b)
                            .n_slots = 2 * c->n_layers + 1,
                            .eps = c->rms_norm_eps,
                            .queries = b->model->params.depth_queries,
-                           .sum = plan_buffer(b->plan, b->rows, c->hidden_size)};
+                           .sum = plan_buffer(b->plan, b->rows, c->hidden_size),
+                           .one_stage = !has(b, TECHNIQUE_ATTN_RES)};
     if (blocks == 0)
         return;
     r->blocks = plan_buffer(b->plan, b->rows * blocks, c->hidden_size);
@@ -115,7 +130,7 @@ static void make_attention_buffers(struct builder *b)
     s->q_a = plan_buffer(plan, rows, c->q_lora_rank);
     s->kv_a = plan_buffer(plan, rows, c->kv_lora_rank + c->qk_rope_head_dim);
     s->absorbed = plan_buffer(plan, rows, c->n_heads * (c->kv_lora_rank + c->qk_rope_head_dim));
-    if (rows <= ATTEND_SPLIT_ROWS)
+    if (rows <= ATTEND_SPLIT_ROWS && has(b, TECHNIQUE_SEGMENTS))
         s->partials = plan_buffer(plan, rows * ATTEND_SEGMENTS, attend_partial(c->n_heads, c->kv_lora_rank));
     s->context = plan_buffer(plan, rows, c->n_heads * c->kv_lora_rank);
     s->cache = plan_resource(plan);
@@ -181,7 +196,7 @@ static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordi
                                                {.w = p->b_proj, .y = s->b}};
     in[5] = c->full_rank_gate ? (struct linear_part){.w = p->g_proj, .y = s->g}
                               : (struct linear_part){.w = p->g_a_proj, .y = s->g_a};
-    op_linear(b->plan, "kda.in", "main", &s->in_x, in, 6, b->n_threads);
+    add_projections(b, "kda.in", "main", &s->in_x, in, 6);
     op_linear(b->plan, "kda.f_b", "main", &s->in_f_a, &(struct linear_part){.w = p->f_b_proj, .y = s->f}, 1,
               b->n_threads);
     if (!c->full_rank_gate)
@@ -266,6 +281,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
                          .output_gate = c->mla_output_gate,
                          .cache = s->cache,
                          .sparse = sparse,
+                         .alone = !has(b, TECHNIQUE_SHARING),
                          .topk = b->model->topk,
                          .selected = s->selected,
                          .n_selected = s->n_selected};
@@ -280,12 +296,12 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
     }
     if (c->mla_output_gate)
         in[n++] = (struct linear_part){.w = p->g_proj, .y = s->g};
-    op_linear(b->plan, "mla.in", "main", &s->in_x, in, n, b->n_threads);
+    add_projections(b, "mla.in", "main", &s->in_x, in, n);
     op_mla_latents(b->plan, &mla);
     if (c->q_lora_rank) {
         struct linear_part up[2] = {{.w = p->q_b_proj, .y = s->q},
                                     {.w = p->indexer.wq_b, .y = s->index_q, .exact = true}};
-        op_linear(b->plan, "mla.q_b", "main", &s->in_q_a, up, sparse ? 2 : 1, b->n_threads);
+        add_projections(b, "mla.q_b", "main", &s->in_q_a, up, sparse ? 2 : 1);
     }
     if (sparse) {
         op_dsa_keys(b->plan, &dsa);
@@ -329,6 +345,7 @@ static void add_moe(struct builder *b, const struct moe_params *p)
                         .experts = p->experts,
                         .latent_norm = p->latent_norm,
                         .activation = b->activation,
+                        .one_by_one = !has(b, TECHNIQUE_GROUPING),
                         .logits = s->router,
                         .chosen = s->chosen,
                         .weights = s->weights,
@@ -338,7 +355,7 @@ static void add_moe(struct builder *b, const struct moe_params *p)
                         .expert_out = s->expert_out,
                         .out = latent ? s->routed : s->delta};
     struct linear_part in[2] = {{.w = p->gate, .y = s->router, .exact = true}, {.w = p->latent_down, .y = s->latent}};
-    op_linear(b->plan, "moe.in", "router", &s->in_x, in, latent ? 2 : 1, b->n_threads);
+    add_projections(b, "moe.in", "router", &s->in_x, in, latent ? 2 : 1);
     if (c->n_shared_experts > 0)
         add_dense_ffn(b, &p->shared, "shared", s->delta2);
     op_moe_route(b->plan, &op);

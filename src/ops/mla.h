@@ -40,6 +40,7 @@ struct mla_op {
     bool output_gate;
     uint32_t cache; /* resource of latents and index keys */
     bool sparse;    /* attend to the selected positions only */
+    bool alone;     /* no two queries share a cache row that is read */
     uint32_t topk;
     struct buffer selected;   /* [rows][topk] positions, ascending */
     struct buffer n_selected; /* [rows][1] */

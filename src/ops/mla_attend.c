@@ -248,9 +248,10 @@ void op_mla_attend(struct plan *plan, const struct mla_op *op)
 {
     struct attend_args *a = plan_args(plan, sizeof *a);
     *a = (struct attend_args){.op = *op, .split = op->partials.stride > 0};
-    a->tile_heads = op->n_heads < QUERIES_PER_TILE ? op->n_heads : QUERIES_PER_TILE;
+    uint32_t queries = op->alone ? 1 : QUERIES_PER_TILE;
+    a->tile_heads = op->n_heads < queries ? op->n_heads : queries;
     a->n_groups = (op->n_heads + a->tile_heads - 1) / a->tile_heads;
-    a->tile_rows = a->split || op->sparse ? 1 : QUERIES_PER_TILE / a->tile_heads;
+    a->tile_rows = a->split || op->sparse ? 1 : queries / a->tile_heads;
     plan_scratch(plan, scratch_bytes(a));
     uint64_t reads = buffer_bit(op->absorbed) | (uint64_t)1 << op->cache;
     if (op->sparse)

@@ -18,7 +18,7 @@ struct experts_args {
     struct moe_op op;
     struct inputs x;      /* of the half: the experts' input, or what its first half made */
     struct buffer hidden; /* out of the first half */
-    uint32_t tile_outputs;
+    uint32_t tile_outputs, rows_together;
 };
 
 enum { EXPERT_ROWS = 64 }; /* rows of one expert that a tile holds in scratch at a time */
@@ -204,9 +204,9 @@ static void run_inner(const struct plan_context *context, const void *args, uint
     struct matrix gate = matrix_rows(&op->experts[e].gate, first, count);
     struct matrix up = matrix_rows(&op->experts[e].up, first, count);
     float *gates = (float *)(void *)context->scratch, *ups = gates + (size_t)EXPERT_ROWS * a->tile_outputs;
-    for (uint32_t at = begin; at < end; at += EXPERT_ROWS) {
+    for (uint32_t at = begin; at < end; at += a->rows_together) {
         float *gp[EXPERT_ROWS], *up_rows[EXPERT_ROWS];
-        uint32_t rows[EXPERT_ROWS], n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
+        uint32_t rows[EXPERT_ROWS], n = end - at < a->rows_together ? end - at : a->rows_together;
         for (uint32_t i = 0; i < n; i++) {
             gp[i] = gates + (size_t)i * a->tile_outputs;
             up_rows[i] = ups + (size_t)i * a->tile_outputs;
@@ -228,9 +228,9 @@ static void run_down(const struct plan_context *context, const void *args, uint3
     uint32_t first, count, begin, end;
     uint32_t e = tile_expert(&g, tile, op->width, a->tile_outputs, &first, &count, &begin, &end);
     struct matrix down = matrix_rows(&op->experts[e].down, first, count);
-    for (uint32_t at = begin; at < end; at += EXPERT_ROWS) {
+    for (uint32_t at = begin; at < end; at += a->rows_together) {
         float *y[EXPERT_ROWS];
-        uint32_t rows[EXPERT_ROWS], n = end - at < EXPERT_ROWS ? end - at : EXPERT_ROWS;
+        uint32_t rows[EXPERT_ROWS], n = end - at < a->rows_together ? end - at : a->rows_together;
         for (uint32_t i = 0; i < n; i++) {
             y[i] = buffer_row(context, op->expert_out, at + i) + first;
             rows[i] = at + i;
@@ -257,7 +257,8 @@ static struct experts_args *experts_args(struct plan *plan, const struct moe_op 
     struct experts_args *a = plan_args(plan, sizeof *a);
     *a = (struct experts_args){.op = *op,
                                .hidden = op->hidden->forms[FORM_F32],
-                               .tile_outputs = linear_tile_outputs(op->n_chosen * outputs, n_threads)};
+                               .tile_outputs = linear_tile_outputs(op->n_chosen * outputs, n_threads),
+                               .rows_together = op->one_by_one ? 1 : EXPERT_ROWS};
     return a;
 }
 

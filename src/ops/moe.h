@@ -26,6 +26,7 @@ struct moe_op {
     const struct expert *experts; /* [E]; must outlive the plan */
     const float *latent_norm;     /* [width], or NULL */
     struct activation_kind activation;
+    bool one_by_one;               /* rows of one expert do not meet its weights together */
     struct buffer logits;          /* [rows][E] of the router, turned into scores in place */
     struct buffer chosen, weights; /* [rows][A] experts (u32) and their weights, best first */
     struct buffer groups;          /* bytes, see moe.c */

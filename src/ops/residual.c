@@ -55,6 +55,11 @@ static float inverse_rms(const struct kernels *kernels, const struct residual *r
     return 1.0f / sqrtf(kernels->dot_f32(x, x, r->width) / (float)r->width + r->eps);
 }
 
+static float score(const struct kernels *kernels, const struct residual *r, const float *x, const float *query)
+{
+    return kernels->dot_f32(x, query, r->width) * inverse_rms(kernels, r, x);
+}
+
 static void add_deltas(const struct plan_context *context, const struct slot_args *a, uint32_t row, float *sum)
 {
     const struct residual_slot *slot = &a->slot;
@@ -82,10 +87,11 @@ static void mix(const struct plan_context *context, const struct slot_args *a, u
     const float *query = (const float *)r->queries.data + (size_t)a->slot.slot * r->width;
     for (uint32_t b = 0; b < n_blocks; b++) {
         candidates[b] = buffer_row(context, r->blocks, (size_t)b * r->rows + row);
-        scores[b] = history[b * r->n_slots + a->slot.slot] * inverse[b];
+        scores[b] = r->one_stage ? score(context->kernels, r, candidates[b], query)
+                                 : history[b * r->n_slots + a->slot.slot] * inverse[b];
     }
     candidates[n_blocks] = sum;
-    scores[n_blocks] = context->kernels->dot_f32(sum, query, r->width) * inverse_rms(context->kernels, r, sum);
+    scores[n_blocks] = score(context->kernels, r, sum, query);
     context->kernels->softmax_f32(scores, scores, n_blocks + 1);
     context->kernels->weighted_sum_f32(out, candidates, scores, n_blocks + 1, r->width);
 }
@@ -170,6 +176,6 @@ void op_slot(struct plan *plan, const struct residual *residual, const struct re
         plan,
         (struct plan_node){.label = "residual.slot", .stream = "main", .run = run_slot, .tiles = tiles_slot, .args = a},
         reads & ~writes, writes);
-    if (slot->closes)
+    if (slot->closes && !residual->one_stage)
         add_history(plan, residual, slot, n_threads);
 }

@@ -20,6 +20,7 @@ struct residual {
     struct buffer blocks;  /* [B rows][width] closed blocks, block-major */
     struct buffer inverse; /* [rows][B] 1 / rms of each closed block */
     struct buffer history; /* [rows][B n_slots] phase 1: block . query, before the factor 1 / rms */
+    bool one_stage;        /* no phase 1: every slot scores all blocks itself */
 };
 
 enum tap_kind { TAP_NONE, TAP_MIXTURE, TAP_SUM };

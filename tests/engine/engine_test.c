@@ -133,14 +133,14 @@ static void refusals_are_sentences_and_change_nothing(void **state)
 static void options_are_checked(void **state)
 {
     (void)state;
-    day0_options o = engine_options(), bad[16];
-    static const char *const parts[16] = {"directory",       "models/none",  "sessions_max", "sessions_max",
-                                          "checkpoints_max", "piece_tokens", "piece_tokens", "kv",
-                                          "li_scale",        "exec",         "context",      "dense",
-                                          "experts",         "streams",      "li_scan",      "pack"};
+    day0_options o = engine_options(), bad[17];
+    static const char *const parts[17] = {
+        "directory",    "models/none", "sessions_max", "sessions_max", "checkpoints_max", "piece_tokens",
+        "piece_tokens", "kv",          "li_scale",     "exec",         "context",         "dense",
+        "experts",      "streams",     "li_scan",      "pack",         "without"};
     day0_engine *engine;
     day0_error error;
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 17; i++)
         bad[i] = o;
     bad[0].model = NULL;
     bad[1].model = "models/none";
@@ -158,7 +158,8 @@ static void options_are_checked(void **state)
     bad[13].streams = "maybe";
     bad[14].li_scan = "int8";
     bad[15].pack = "tight";
-    for (int i = 0; i < 16; i++) {
+    bad[16].without = "grouping,";
+    for (int i = 0; i < 17; i++) {
         day0_status status = day0_engine_open(&engine, &bad[i], &error);
         assert_null(engine);
         assert_refused(status, i == 1 ? DAY0_NOT_FOUND : DAY0_ARGUMENT, &error, parts[i]);

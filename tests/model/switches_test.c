@@ -27,6 +27,10 @@ static const struct toggle {
     {"dense", true, NULL, {"mxfp8", "int8", "mxfp4"}},
     {"experts", true, NULL, {"mxfp4", "int8"}},
     {"pack", false, "off", {"off"}},
+    {"without",
+     false,
+     "projections+attn-res+grouping+sharing+segments",
+     {"projections", "attn-res", "grouping", "sharing", "segments"}},
     {"kv", true, "f32", {"f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
@@ -222,12 +226,44 @@ static void random_pairs(void **state)
     assert_int_equal(n, wanted);
 }
 
+/* A plan without a technique is another plan: its nodes, and what it is told to leave out, differ. */
+static void techniques_are_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int nodes; /* more (1) or fewer (-1) than with it; 0: the same nodes cut otherwise */
+    } list[] = {{"projections", 1}, {"attn-res", -1}, {"segments", -1}, {"sharing", 0}, {"grouping", 0}};
+    char directory[256];
+    snprintf(directory, sizeof directory, "%s/k31-s1", golden_root());
+    struct model_options options = exact_options(TEXT_TOKENS);
+    struct model *with = open_or_fail(directory, &options);
+    unsigned all = 0;
+    struct error err;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        assert_int_equal(techniques_parse(&options.without, list[i].name, &err), STATUS_OK);
+        all |= options.without;
+        struct model *model = open_or_fail(directory, &options);
+        int more = (int)model->plans[0].n_nodes - (int)with->plans[0].n_nodes;
+        assert_int_equal((more > 0) - (more < 0), list[i].nodes);
+        model_close(model);
+    }
+    assert_int_equal(all, (1u << TECHNIQUE_COUNT) - 1);
+    assert_int_equal(techniques_parse(&all, "sharing,grouping+sharing", &err), STATUS_OK);
+    assert_int_equal(all, 1u << TECHNIQUE_SHARING | 1u << TECHNIQUE_GROUPING);
+    static const char *const wrong[] = {"share", "sharing,", ",sharing", "sharing grouping", "+"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(techniques_parse(&all, wrong[i], &err), STATUS_ARGUMENT);
+    model_close(with);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_switch_alone),
         cmocka_unit_test(all_off),
         cmocka_unit_test(random_pairs),
+        cmocka_unit_test(techniques_are_left_out),
     };
     return cmocka_run_group_tests_name("switches", tests, NULL, NULL);
 }
