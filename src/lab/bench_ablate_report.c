@@ -13,16 +13,16 @@ enum status bench_ablate_table(FILE *out, const struct bench_request *request, c
                                struct error *err)
 {
     bench_report_head(out, request, &result->rates, result->n_threads, result->tier);
-    fprintf(out, "%-12s %-34s %-7s %6s %7s %5s  %9s %9s  %7s  %s\n", "switch", "means", "work", "tokens", "depth",
+    fprintf(out, "%-20s %-34s %-7s %6s %7s %5s  %9s %9s  %7s  %s\n", "switch", "means", "work", "tokens", "depth",
             "batch", "default", "switched", "ratio", "(lowest, highest)");
     for (uint32_t i = 0; i < result->n_rows; i++) {
         const struct ablate_row *row = &result->rows[i];
         if (*row->skipped) {
             if (i == 0 || strcmp(row->policy, row[-1].policy) != 0)
-                fprintf(out, "%-12s %-34s not measured: %s\n", row->policy, row->what, row->skipped);
+                fprintf(out, "%-20s %-34s not measured: %s\n", row->policy, row->what, row->skipped);
             continue;
         }
-        fprintf(out, "%-12s %-34s %-7s %6u %7u %5u  %9.1f %9.1f  %7.3f  (%.3f, %.3f)\n", row->policy, row->what,
+        fprintf(out, "%-20s %-34s %-7s %6u %7u %5u  %9.1f %9.1f  %7.3f  (%.3f, %.3f)\n", row->policy, row->what,
                 work_of(row), row->tokens, row->depth, row->batch, row->base_tokens_per_s, row->tokens_per_s,
                 row->ratio, row->ratio_low, row->ratio_high);
     }

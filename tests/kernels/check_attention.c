@@ -13,7 +13,7 @@ static const struct shape shapes[] = {
 static const struct shape shapes_bench[] = {
     {16, 256, 576, 512}, {32, 256, 576, 512}, {96, 256, 576, 512}, {1, 256, 576, 512}};
 
-enum { ROWS_MAX = 130 };
+enum { ROWS_MAX = 256 };
 
 struct arrays {
     float *acc, *peak, *total, *scores, *q;
@@ -66,6 +66,7 @@ static void check_attend(struct check *c, enum dtype dtype)
     const struct shape *list = c->bench ? shapes_bench : shapes;
     for (size_t s = 0; s < (c->bench ? COUNT(shapes_bench) : COUNT(shapes)); s++) {
         struct shape shape = list[s];
+        CHECK(shape.n_rows <= ROWS_MAX);
         begin(c, "heads=%zu rows=%zu width=%zu latent=%zu", shape.n_heads, shape.n_rows, shape.width, shape.latent);
         struct arrays a;
         a.acc = floats(c, OUTPUT, shape.n_heads * shape.latent);
