@@ -1,7 +1,8 @@
 /* A policy: how a model's numbers are computed, in one string, "kv=f32,li=mxfp8,li-scale=ceil".
  *
  * Its keys are the names of the shared model flags (model_flags.h): act, cpu, dense, exec, experts, kv, li, li-scale,
- * li-scan, streams, threads, without (with '+' between names); and pack, on or off. What a policy does not name is as the command line's flags say. */
+ * li-scan, streams, threads, without ('+' between names); and pack, on or off. What a policy does not name is as the
+ * command line's flags say. */
 #ifndef DAY0_LAB_POLICY_H
 #define DAY0_LAB_POLICY_H
 

@@ -1,7 +1,7 @@
 /* A weight matrix as it is stored: a non-owning view of [rows][columns], row-major, y = W x with x of `columns`.
  *
- * MXFP4 and INT8 come in panels, too, which the products in INT8 alone read: 16 rows side by side, in the place of those
- * rows. For each block of 32 columns a panel has words of four bytes, word 0 of all 16 rows, then word 1 of all:
+ * MXFP4 and INT8 come in panels, too, which the products in INT8 alone read: 16 rows side by side, in the place of
+ * those rows. For each block of 32 columns a panel has words of four bytes, word 0 of all 16 rows, then word 1 of all:
  *
  *     MXFP4   4 words, the block's bytes as they are
  *     INT8    8 words, its codes in the order of narrowed activations, within every eight 0 2 4 6 1 3 5 7

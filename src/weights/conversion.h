@@ -1,5 +1,5 @@
-/* Weights brought into another element type or into panels (tensor/matrix.h): which matrices, where they lie afterwards,
- * and the work itself.
+/* Weights brought into another element type or into panels (tensor/matrix.h): which matrices, where they lie
+ * afterwards, and the work itself.
  *
  * A record is what lies together in memory: one dense matrix, or the three matrices of an expert. Records start at
  * multiples of 4 KiB; within one come, for each matrix, its codes and its scales, each at a multiple of 64 bytes. The
@@ -42,9 +42,10 @@ struct conversion {
     uint64_t source_bytes; /* of the tensors they are made of */
 };
 
-/* Adds a matrix, whose type, rows and columns are already in *to, and whether it is in panels; `scales` NULL or of MXFP4
- * codes; `expert` numbers the expert it is part of, 0 for none, and those of one expert come one after the other. `to`
- * must stay where it is if conversion_place is called. Owns its list until conversion_fini, which may be called twice. */
+/* Adds a matrix, whose type, rows and columns are already in *to, and whether it is in panels; `scales` NULL or of
+ * MXFP4 codes; `expert` numbers the expert it is part of, 0 for none, and those of one expert come one after the other.
+ * `to` must stay where it is if conversion_place is called. Owns its list until conversion_fini, which may be called
+ * twice. */
 NEEDS_CHECK enum status conversion_add(struct conversion *conversion, const struct tensor *from,
                                        const struct tensor *scales, struct matrix *to, uint32_t expert,
                                        struct error *err);

@@ -12,9 +12,9 @@
  *
  * Writing goes to a temporary name, is synced, renamed, and the folder synced: under its own name a file is always
  * whole. A temporary file is locked by who writes it; one without a lock belongs to nobody and is removed. Where no
- * file can be written the weights are converted into memory, with a notice, and those that would only be packed are used
- * as they are stored: a second copy of them in memory would cost more than panels bring. For the same reason a file that
- * packs takes no more than half of the disk's free room. */
+ * file can be written the weights are converted into memory, with a notice, and those that would only be packed are
+ * used as they are stored: a second copy of them in memory would cost more than panels bring. For the same reason a
+ * file that packs takes no more than half of the disk's free room. */
 #ifndef DAY0_WEIGHTS_WEIGHT_CACHE_H
 #define DAY0_WEIGHTS_WEIGHT_CACHE_H
 
