@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/check.h"
+
 enum {
     QUERIES_PER_TILE = 64, /* heads of one row or of neighbouring rows: enough to be worth widening a key for */
 };
@@ -250,6 +252,7 @@ void op_mla_attend(struct plan *plan, const struct mla_op *op)
     *a = (struct attend_args){.op = *op, .split = op->partials.stride > 0};
     uint32_t queries = op->alone ? 1 : QUERIES_PER_TILE;
     a->tile_heads = op->n_heads < queries ? op->n_heads : queries;
+    CHECK(a->tile_heads > 0);
     a->n_groups = (op->n_heads + a->tile_heads - 1) / a->tile_heads;
     a->tile_rows = a->split || op->sparse ? 1 : queries / a->tile_heads;
     plan_scratch(plan, scratch_bytes(a));

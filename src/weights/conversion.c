@@ -138,7 +138,7 @@ static struct matrix view_at(const struct matrix *m, const char **at)
 /* ---- sources that are not read again ---- */
 
 struct run {
-    uintptr_t start, end;
+    const char *start, *end;
 };
 
 static int by_start(const void *a, const void *b)
@@ -147,27 +147,20 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* All sources, as runs of memory that lie apart. NULL if there is no memory for the list. */
-static struct run *source_runs(const struct conversion *c, size_t *n_runs)
+/* All sources, in order. Returns how many. */
+static size_t list_sources(struct run *runs, const struct conversion *c)
 {
-    struct run *runs = malloc(2 * CONVERSION_PARTS_MAX * c->n_records * sizeof *runs);
-    size_t n = 0, merged = 0;
-    for (size_t r = 0; runs && r < c->n_records; r++)
+    size_t n = 0;
+    for (size_t r = 0; r < c->n_records; r++)
         for (uint32_t p = 0; p < c->records[r].n_parts; p++) {
-            const struct conversion_part *part = &c->records[r].parts[p];
-            runs[n++] = (struct run){(uintptr_t)part->from->data, (uintptr_t)part->from->data + part->from->bytes};
-            if (part->scales)
-                runs[n++] =
-                    (struct run){(uintptr_t)part->scales->data, (uintptr_t)part->scales->data + part->scales->bytes};
+            const struct tensor *const tensors[] = {c->records[r].parts[p].from, c->records[r].parts[p].scales};
+            for (int i = 0; i < 2 && tensors[i]; i++) {
+                const char *start = tensors[i]->data;
+                runs[n++] = (struct run){start, start + tensors[i]->bytes};
+            }
         }
-    qsort(runs, runs ? n : 0, sizeof *runs, by_start);
-    for (size_t i = 0; i < n; i++)
-        if (merged > 0 && runs[i].start <= runs[merged - 1].end + PAGE)
-            runs[merged - 1].end = runs[i].end;
-        else
-            runs[merged++] = runs[i];
-    *n_runs = merged;
-    return runs;
+    qsort(runs, n, sizeof *runs, by_start);
+    return n;
 }
 
 /* Where the system maps much around a page that is used, what nobody uses must be a mapping of its own. There may not
@@ -175,14 +168,20 @@ static struct run *source_runs(const struct conversion *c, size_t *n_runs)
 static void keep_out(const struct conversion *c)
 {
     enum { RUNS_MAX = 1024 };
-    size_t n;
-    struct run *runs = source_runs(c, &n);
-    for (size_t i = 0; runs && i < n; i++) {
-        uintptr_t start = align(runs[i].start, PAGE), end = runs[i].end / PAGE * PAGE;
-        if (end <= start || end - start < c->source_bytes / RUNS_MAX)
+    struct run *runs = malloc((2 * CONVERSION_PARTS_MAX * c->n_records + 1) * sizeof *runs);
+    if (!runs)
+        return;
+    size_t n = list_sources(runs, c);
+    for (size_t i = 0, next; i < n; i = next) {
+        struct run run = runs[i];
+        for (next = i + 1; next < n && runs[next].start - run.end <= PAGE; next++)
+            run.end = runs[next].end;
+        run.start += (PAGE - (uintptr_t)run.start % PAGE) % PAGE;
+        run.end -= (uintptr_t)run.end % PAGE;
+        if (run.end <= run.start || (uint64_t)(run.end - run.start) < c->source_bytes / RUNS_MAX)
             continue;
-        (void)madvise((void *)start, end - start, MADV_RANDOM);
-        (void)madvise((void *)start, end - start, MADV_DONTNEED);
+        (void)madvise((void *)run.start, (size_t)(run.end - run.start), MADV_RANDOM);
+        (void)madvise((void *)run.start, (size_t)(run.end - run.start), MADV_DONTNEED);
     }
     free(runs);
 }
@@ -286,8 +285,8 @@ static void pack_row(const struct conversion_part *part, const struct matrix *to
  * neighbour come back from the file. */
 static void release_tensor(const struct tensor *tensor)
 {
-    uintptr_t start = (uintptr_t)tensor->data / PAGE * PAGE, end = (uintptr_t)tensor->data + tensor->bytes;
-    (void)madvise((void *)start, align(end - start, PAGE), MADV_DONTNEED);
+    size_t before = (uintptr_t)tensor->data % PAGE;
+    (void)madvise((char *)tensor->data - before, align(before + tensor->bytes, PAGE), MADV_DONTNEED);
 }
 
 static void release(const struct conversion_record *record)
