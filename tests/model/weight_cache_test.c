@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "model/report.h"
 #include "synth_help.h"
 
 enum { N_TOKENS = 24 };
@@ -224,6 +225,11 @@ static void stored_weights_are_packed(void **state)
     assert_int_equal(count_files(name), 1);
     assert_non_null(strstr(name, "-as-stored-as-stored-panels"));
     options.cache_folder = folder;
+    struct report *report; /* of day0 check */
+    assert_int_equal(report_open(&report, path, &options, 0, &err), STATUS_OK);
+    assert_true(conversion_packed_bytes(&report->conversion) > 0 && report->cache_state == WEIGHT_CACHE_WHOLE);
+    assert_string_equal(report->cache_path, name);
+    report_close(report);
     options.act = ACT_EXACT;
     struct model *model = open_or_fail(path, &options);
     assert_null(model->weight_cache.map);
