@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "cpu/tiers.h"
 #include "lab/policy.h"
 #include "lab/rates_find.h"
@@ -74,6 +75,7 @@ static void list_works(struct ablation *a)
     for (uint32_t d = 0; d < r->depths.n; d++)
         for (uint32_t i = 0; i < r->batches.n; i++)
             a->works[a->n_works++] = (struct work){true, 1, r->depths.values[d], r->batches.values[i]};
+    CHECK(a->n_works <= BENCH_LIST_MAX);
 }
 
 static void close_contender(struct contender *c)

@@ -164,13 +164,14 @@ enum packing model_packing(const struct model *model)
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
 {
+    static const char *const panels[] = {[PACK_NOTHING] = "", [PACK_CONVERTED] = "-panels", [PACK_ALL] = "-all-panels"};
     struct weight_types types = model->options.weights;
     if (conversion_totals(conversion, false).bytes == 0)
         types.dense = DTYPE_AS_STORED;
     if (conversion_totals(conversion, true).bytes == 0)
         types.experts = DTYPE_AS_STORED;
     snprintf(suffix, WEIGHT_SUFFIX_BYTES, "%s-%s%s", model_weight_type_name(types.dense),
-             model_weight_type_name(types.experts), model_packing(model) == PACK_NOTHING ? "" : "-panels");
+             model_weight_type_name(types.experts), panels[model->packing]);
     return (struct weight_cache_request){.directory = directory,
                                          .checkpoint = model->checkpoint,
                                          .conversion = conversion,
@@ -190,8 +191,8 @@ static enum status open_parts(struct model *model, const char *directory, struct
     TRY(config_load(&model->config, directory, &model->options.config, err));
     TRY(checkpoint_open(&model->checkpoint, directory, err));
     TRY(check_weight_types(&model->options.weights, err));
-    TRY(params_init(&model->params, &model->config, model->checkpoint, model->options.weights, model_packing(model),
-                    err));
+    model->packing = model_packing(model);
+    TRY(params_init(&model->params, &model->config, model->checkpoint, model->options.weights, model->packing, err));
     TRY(model_prepare(model, err));
     uint64_t pages = model_pages(model, model->options.context_max, model->options.sequences_max);
     if (pages >= PAGE_NONE)

@@ -60,6 +60,7 @@ struct model {
     struct config config;
     struct model_options options;
     struct checkpoint *checkpoint;
+    enum packing packing; /* decided once: the memory that it depends on changes */
     struct params params;
     struct weight_cache weight_cache;
     struct budget budget;
@@ -94,8 +95,8 @@ enum { WEIGHT_SUFFIX_BYTES = 32 };
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
 
-/* Which matrices lie in panels: what is stored is packed only where there is a file for it, and memory for all of it,
- * since weights that come from the disk again and again gain nothing. */
+/* Which matrices are to lie in panels, by options and checkpoint: what is stored is packed only where there is a file
+ * for it, and memory for all of it, since weights that come from the disk again and again gain nothing. */
 enum packing model_packing(const struct model *model);
 
 /* "int8", "as-stored" */

@@ -216,12 +216,13 @@ static enum status run(struct survey *survey, const char *directory, uint64_t bu
     bool has_indexers = false;
     report->n_tensors = checkpoint_count(report->checkpoint);
     TRY(memory_take(&survey->seen, report->n_tensors, 1, "marks of tensors", err));
+    model->packing = model_packing(model);
     survey->binder = (struct binder){.checkpoint = report->checkpoint,
                                      .dry = true,
                                      .found = found,
                                      .found_context = survey,
                                      .types = model->options.weights,
-                                     .packing = model_packing(model),
+                                     .packing = model->packing,
                                      .conversion = &report->conversion,
                                      .fault = &survey->fault};
     TRY(read_indexers(survey, &has_indexers, err));

@@ -210,7 +210,8 @@ static int open_temporary(char *temporary, const char *path)
 static bool take_room(int descriptor, uint64_t bytes, const struct conversion *c)
 {
     struct statvfs disk;
-    if (conversion_packed_bytes(c) > 0 && fstatvfs(descriptor, &disk) == 0 && bytes / disk.f_frsize > disk.f_bavail / 2)
+    if (conversion_packed_bytes(c) > 0 && fstatvfs(descriptor, &disk) == 0 &&
+        bytes > (uint64_t)disk.f_bavail * disk.f_frsize / 2)
         return errno = ENOSPC, false;
     errno = posix_fallocate(descriptor, 0, (off_t)bytes);
     return errno == 0;

@@ -1,6 +1,7 @@
 /* The laws under every switch: each one alone, all off, and random pairs. A switch that is one of speed alone gives the
  * bits of the default; one that changes numbers keeps the laws among its own numbers. Another switch is another line
  * of the table: a key of policies (lab/policy.h) and its values. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,7 +227,43 @@ static void random_pairs(void **state)
     assert_int_equal(n, wanted);
 }
 
-/* A plan without a technique is another plan: its nodes, and what it is told to leave out, differ. */
+/* The most queries and tokens that kernels were called with. */
+static _Atomic size_t most_queries, most_tokens;
+static attend_f32_fn *attend;
+static linear_f32_fn *linear;
+
+static void raise_to(_Atomic size_t *most, size_t n)
+{
+    for (size_t seen = *most; n > seen && !atomic_compare_exchange_weak(most, &seen, n);)
+        ;
+}
+
+static void watched_attend(float *acc, float *peak, float *total, float *scores, const float *q,
+                           const void *const *rows, size_t n_heads, size_t n_rows, size_t width, size_t latent)
+{
+    raise_to(&most_queries, n_heads);
+    attend(acc, peak, total, scores, q, rows, n_heads, n_rows, width, latent);
+}
+
+static void watched_linear(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
+{
+    raise_to(&most_tokens, n_tokens);
+    linear(y, x, w, n_tokens);
+}
+
+/* Feeds a text with the kernels of attention and of experts watched. */
+static void feed_watched(struct model *model, const struct golden *g)
+{
+    most_queries = most_tokens = 0;
+    attend = model->kernels.attend_f32;
+    linear = model->kernels.linear_mxfp4;
+    model->kernels.attend_f32 = watched_attend;
+    model->kernels.linear_mxfp4 = watched_linear;
+    struct answers answers = feed_pieces(model, g->tokens, g->n_tokens, NULL, 0);
+    answers_free(&answers);
+}
+
+/* A plan without a technique is another plan: it has other nodes, or kernels are called for one query or token. */
 static void techniques_are_left_out(void **state)
 {
     (void)state;
@@ -234,16 +271,20 @@ static void techniques_are_left_out(void **state)
         const char *name;
         int nodes; /* more (1) or fewer (-1) than with it; 0: the same nodes cut otherwise */
     } list[] = {{"projections", 1}, {"attn-res", -1}, {"segments", -1}, {"sharing", 0}, {"grouping", 0}};
-    char directory[256];
-    snprintf(directory, sizeof directory, "%s/k31-s1", golden_root());
+    struct golden g = golden_load("k31-s1", TEXT_TOKENS);
     struct model_options options = exact_options(TEXT_TOKENS);
-    struct model *with = open_or_fail(directory, &options);
+    struct model *with = open_or_fail(g.directory, &options);
+    feed_watched(with, &g);
+    assert_true(most_queries > 1 && most_tokens > 1);
     unsigned all = 0;
     struct error err;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         assert_int_equal(techniques_parse(&options.without, list[i].name, &err), STATUS_OK);
         all |= options.without;
-        struct model *model = open_or_fail(directory, &options);
+        struct model *model = open_or_fail(g.directory, &options);
+        feed_watched(model, &g);
+        assert_int_equal(most_queries == 1, options.without == 1u << TECHNIQUE_SHARING);
+        assert_int_equal(most_tokens == 1, options.without == 1u << TECHNIQUE_GROUPING);
         int more = (int)model->plans[0].n_nodes - (int)with->plans[0].n_nodes;
         assert_int_equal((more > 0) - (more < 0), list[i].nodes);
         model_close(model);
@@ -255,6 +296,7 @@ static void techniques_are_left_out(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(techniques_parse(&all, wrong[i], &err), STATUS_ARGUMENT);
     model_close(with);
+    golden_free(&g);
 }
 
 int main(void)

@@ -223,7 +223,7 @@ static void stored_weights_are_packed(void **state)
     }
     assert_non_null(strstr(last_notice, "as they are stored"));
     assert_int_equal(count_files(name), 1);
-    assert_non_null(strstr(name, "-as-stored-as-stored-panels"));
+    assert_non_null(strstr(name, "-as-stored-as-stored-all-panels"));
     options.cache_folder = folder;
     struct report *report; /* of day0 check */
     assert_int_equal(report_open(&report, path, &options, 0, &err), STATUS_OK);
