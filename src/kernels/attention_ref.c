@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 #include "kernels/math_ref.h"
 #include "kernels/sums_ref.h"
+#include "tensor/int16_row.h"
 
 static float element(const void *row, size_t i, enum dtype dtype)
 {
@@ -15,16 +16,23 @@ static float score(const float *q, const void *row, size_t width, enum dtype dty
     return sum_lanes(lanes);
 }
 
-static void attend_head(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                        size_t n_rows, size_t width, size_t latent, enum dtype dtype)
+/* Scores to weights, their peak and their sum. */
+static void soften(float *scores, float *peak, float *total, size_t n_rows)
 {
-    for (size_t i = 0; i < n_rows; i++) {
-        scores[i] = score(q, rows[i], width, dtype);
-        *peak = i == 0 || scores[i] > *peak ? scores[i] : *peak;
-    }
+    *peak = scores[0];
+    for (size_t i = 1; i < n_rows; i++)
+        *peak = scores[i] > *peak ? scores[i] : *peak;
     for (size_t i = 0; i < n_rows; i++)
         scores[i] = math_exp(scores[i] - *peak);
     *total = sum16(scores, n_rows);
+}
+
+static void attend_head(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
+                        size_t n_rows, size_t width, size_t latent, enum dtype dtype)
+{
+    for (size_t i = 0; i < n_rows; i++)
+        scores[i] = score(q, rows[i], width, dtype);
+    soften(scores, peak, total, n_rows);
     for (size_t c = 0; c < latent; c++) {
         float sum = 0.0f;
         for (size_t i = 0; i < n_rows; i++)
@@ -47,6 +55,50 @@ void attend_bf16_ref(float *acc, float *peak, float *total, float *scores, const
     for (size_t h = 0; h < n_heads; h++)
         attend_head(acc + h * latent, &peak[h], &total[h], scores + h * n_rows, q + h * width, rows, n_rows, width,
                     latent, DTYPE_BF16);
+}
+
+static float int16_score(const void *q, const void *row, size_t width)
+{
+    const int16_t *a = q, *b = row;
+    int32_t sum = 0;
+    for (size_t i = 0; i < width; i++)
+        sum += a[i] * b[i];
+    return (float)sum * int16_row_unit(row, width) * int16_row_unit(q, width);
+}
+
+/* Adds a group of rows, mixed by their weights. */
+static void int16_mix(float *acc, const float *weights, const void *const *rows, size_t n_rows, size_t width,
+                      size_t latent)
+{
+    float t[INT16_GROUP], peak = 0.0f;
+    int32_t codes[INT16_GROUP];
+    for (size_t i = 0; i < n_rows; i++) {
+        t[i] = weights[i] * int16_row_unit(rows[i], width);
+        peak = t[i] > peak ? t[i] : peak;
+    }
+    float unit = int16_weight_unit(sum16(t, n_rows), peak), inverse = 1.0f / unit;
+    for (size_t i = 0; i < n_rows; i++)
+        codes[i] = unit == unit ? (int32_t)rintf(t[i] * inverse) : 0;
+    for (size_t c = 0; c < latent; c++) {
+        int32_t sum = 0;
+        for (size_t i = 0; i < n_rows; i++)
+            sum += codes[i] * ((const int16_t *)rows[i])[c];
+        acc[c] = fmaf((float)sum, unit, acc[c]);
+    }
+}
+
+void attend_int16_ref(float *acc, float *peak, float *total, float *scores, const void *q, const void *const *rows,
+                      size_t n_heads, size_t n_rows, size_t width, size_t latent)
+{
+    for (size_t h = 0; h < n_heads; h++, acc += latent, scores += n_rows) {
+        for (size_t i = 0; i < n_rows; i++)
+            scores[i] = int16_score((const char *)q + h * int16_row_bytes(width), rows[i], width);
+        soften(scores, &peak[h], &total[h], n_rows);
+        for (size_t c = 0; c < latent; c++)
+            acc[c] = 0.0f;
+        for (size_t i = 0; i < n_rows; i += INT16_GROUP)
+            int16_mix(acc, scores + i, rows + i, n_rows - i < INT16_GROUP ? n_rows - i : INT16_GROUP, width, latent);
+    }
 }
 
 void attend_merge_f32_ref(float *acc, float *peak, float *total, const float *acc2, const float *peak2,

@@ -6,4 +6,5 @@
 #include "kernels/rows_body.h"
 #include "kernels/int8_body.h"
 #include "kernels/half_body.h"
+#include "kernels/pairs_body.h"
 #include "kernels/bounds_body.h"

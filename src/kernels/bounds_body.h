@@ -5,12 +5,6 @@
 
 enum { PANEL_BLOCKS = 4 };
 
-/* 1.5 * 2^23: an addition rounds to an integer in the lowest bits. */
-INLINE v16 bounds_anchor(void)
-{
-    return v16_set(12582912.0f);
-}
-
 void BODY(index_query_s16)(void *out, const float *q, const float *w, size_t H, size_t D)
 {
     float *weights = index_query_weights(out), total = 0.0f, magnitudes = 0.0f, worst = 0.0f;
@@ -39,7 +33,7 @@ void BODY(index_query_s16)(void *out, const float *q, const float *w, size_t H, 
         for (size_t h = 0; h < H; h++) {
             v16 value = v16_load_first(q + h * D + i, D - i), weight = v16_set(w[h]);
             v16 code = v16_round(v16_mul(value, v16_set(1.0f / weights[h])));
-            v16i_store_s16_first(codes + h * columns + i, v16_bits(v16_add(code, bounds_anchor())), columns - i);
+            v16i_store_s16_first(codes + h * columns + i, v16_bits(v16_add(code, integer_anchor())), columns - i);
             v16 rest = v16_mul(weight, v16_fma(v16_set(-weights[h]), code, value));
             value = v16_mul(weight, value);
             up = v16_add(up, v16_max(value, v16_zero()));
@@ -82,8 +76,8 @@ INLINE v16 bounds_mxfp8(int32_t *panel, size_t n_blocks, const void *block, size
         v16 factor = v16_from_bits(v16i_shift_left(v16i_sub(v16i_set(127 + 4 + 8), below), 23));
         const uint8_t *group = codes + g * MX_BLOCK * 16;
         for (size_t p = 0; p < MX_BLOCK / 2; p++) {
-            v16 first = v16_fma(v16_load_e4m3_small(group + 32 * p), factor, bounds_anchor());
-            v16 second = v16_fma(v16_load_e4m3_small(group + 32 * p + 16), factor, bounds_anchor());
+            v16 first = v16_fma(v16_load_e4m3_small(group + 32 * p), factor, integer_anchor());
+            v16 second = v16_fma(v16_load_e4m3_small(group + 32 * p + 16), factor, integer_anchor());
             v16i_store(panel + (g * MX_BLOCK / 2 + p) * n_blocks * 16, bounds_pair(first, second));
         }
     }
@@ -102,9 +96,9 @@ INLINE v16 bounds_bf16(int32_t *panel, size_t n_blocks, const void *block, size_
     v16i exponent = v16i_shift_right(v16i_sub(v16i_set(all), least), 23);
     v16 factor = v16_from_bits(v16i_shift_left(v16i_sub(v16i_set(127 + 139), exponent), 23));
     for (size_t d = 0; d < D; d += 2) {
-        v16 first = v16_fma(v16_load_bf16(keys + d * 16), factor, bounds_anchor()), second = bounds_anchor();
+        v16 first = v16_fma(v16_load_bf16(keys + d * 16), factor, integer_anchor()), second = integer_anchor();
         if (d + 1 < D)
-            second = v16_fma(v16_load_bf16(keys + d * 16 + 16), factor, bounds_anchor());
+            second = v16_fma(v16_load_bf16(keys + d * 16 + 16), factor, integer_anchor());
         v16i_store(panel + d / 2 * n_blocks * 16, bounds_pair(first, second));
     }
     return bounds_units(v16i_sub(exponent, v16i_set(12)));
@@ -115,20 +109,7 @@ INLINE void bounds_tile(v16 *sums, const int16_t *codes, const float *weights, c
                         size_t columns, const int heads, const int blocks)
 {
     v16i dot[PAIR_HEADS * PAIR_BLOCKS];
-    UNROLL for (int i = 0; i < heads * blocks; i++)
-        dot[i] = v16i_set(0);
-    for (size_t d = 0; d < columns; d += 2, panel += n_blocks * 16) {
-        v16i keys[PAIR_BLOCKS];
-        UNROLL for (int b = 0; b < blocks; b++)
-            keys[b] = v16i_load(panel + 16 * b);
-        UNROLL for (int h = 0; h < heads; h++) {
-            int32_t two;
-            memcpy(&two, codes + (size_t)h * columns + d, sizeof two);
-            v16i query = v16i_set(two);
-            UNROLL for (int b = 0; b < blocks; b++)
-                dot[h * blocks + b] = v16i_add_pairs(dot[h * blocks + b], keys[b], query);
-        }
-    }
+    pair_dots(dot, codes, columns, panel, n_blocks * 16, columns / 2, heads, blocks);
     UNROLL for (int h = 0; h < heads; h++)
         UNROLL for (int b = 0; b < blocks; b++) {
             v16 positive = v16_max(v16_from_integers(dot[h * blocks + b]), v16_zero());

@@ -2,6 +2,7 @@
 #include <stdbool.h>
 
 #include "kernels/kernels.h"
+#include "tensor/int16_row.h"
 
 void BODY(round_bf16_f32)(float *y, const float *x, size_t n)
 {
@@ -153,4 +154,17 @@ void BODY(dequantize_mxfp8)(float *y, const uint8_t *codes, const uint8_t *scale
         v16_store(y + b * MX_BLOCK, v16_mul(v16_load_e4m3(codes + b * MX_BLOCK), scale));
         v16_store(y + b * MX_BLOCK + 16, v16_mul(v16_load_e4m3(codes + b * MX_BLOCK + 16), scale));
     }
+}
+
+void BODY(quantize_int16_row)(void *row, const float *x, size_t n)
+{
+    float unit = int16_unit_of(dot16(x, x, n));
+    v16 inverse = v16_set(1.0f / unit);
+    int16_t *codes = row;
+    memset(row, 0, int16_row_bytes(n));
+    for (size_t i = 0; unit == unit && i < n; i += 16) {
+        v16 code = v16_round(v16_mul(v16_load_first(x + i, n - i), inverse));
+        v16i_store_s16_first(codes + i, v16_bits(v16_add(code, integer_anchor())), 16);
+    }
+    int16_row_set_unit(row, n, unit);
 }

@@ -1,5 +1,6 @@
 #include "kernels/kernels.h"
 #include "kernels/sums_ref.h"
+#include "tensor/int16_row.h"
 
 #include <string.h>
 
@@ -47,4 +48,14 @@ void quantize_int8_ref(int8_t *codes, uint16_t *scales, const float *x, size_t n
 {
     for (size_t i = 0; i < n; i += MX_BLOCK)
         scales[i / MX_BLOCK] = mx_quantize_int8(codes + i, x + i);
+}
+
+void quantize_int16_row_ref(void *row, const float *x, size_t n)
+{
+    float unit = int16_unit_of(dot16(x, x, n)), inverse = 1.0f / unit;
+    memset(row, 0, int16_row_bytes(n));
+    int16_t *codes = row;
+    for (size_t i = 0; unit == unit && i < n; i++)
+        codes[i] = (int16_t)rintf(x[i] * inverse);
+    int16_row_set_unit(row, n, unit);
 }

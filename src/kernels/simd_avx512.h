@@ -400,6 +400,14 @@ INLINE void v16i_store_s16_first(int16_t *p, v16i x, size_t n)
     _mm256_mask_storeu_epi16(p, v16_mask(n), _mm512_cvtepi32_epi16(x));
 }
 
+/* Lane j: a[j] in its lower half, b[j] in its upper one. */
+INLINE v16i v16i_zip_s16(const int16_t *a, const int16_t *b)
+{
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)a));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)b));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
 /* Lanes as two 16-bit integers: sum + low a * low b + high a * high b, which fit in 32 bits. */
 INLINE v16i v16i_add_pairs(v16i sum, v16i a, v16i b)
 {

@@ -125,6 +125,13 @@ INLINE void v16i_store_s16_first(int16_t *p, v16i x, size_t n)
     memcpy(p, copy, (n < 16 ? n : 16) * sizeof *copy);
 }
 
+INLINE v16i v16i_zip_s16(const int16_t *a, const int16_t *b)
+{
+    int16x8_t x = vld1q_s16(a), y = vld1q_s16(b), z = vld1q_s16(a + 8), w = vld1q_s16(b + 8);
+    return (v16i){vreinterpretq_u32_s16(vzip1q_s16(x, y)), vreinterpretq_u32_s16(vzip2q_s16(x, y)),
+                  vreinterpretq_u32_s16(vzip1q_s16(z, w)), vreinterpretq_u32_s16(vzip2q_s16(z, w))};
+}
+
 INLINE uint32x4_t v4_add_pairs(uint32x4_t sum, uint32x4_t a, uint32x4_t b)
 {
     int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);

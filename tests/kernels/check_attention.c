@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "tensor/int16_row.h"
+
 struct shape {
     size_t n_heads, n_rows, width, latent;
 };
@@ -128,6 +130,155 @@ void check_attend_f32(struct check *c)
 void check_attend_bf16(struct check *c)
 {
     check_attend(c, DTYPE_BF16);
+}
+
+struct int16_arrays {
+    float *acc, *peak, *total, *scores;
+    char *q;
+    const void *rows[ROWS_MAX];
+};
+
+static double int16_value(const void *row, size_t i, size_t width)
+{
+    return (double)((const int16_t *)row)[i] * int16_row_unit(row, width);
+}
+
+/* One head against float64 over the values that the rows stand for. Scores lose three roundings of float32, and a
+ * weight half a unit of its group. */
+static bool compare_int16_head(struct check *c, const struct int16_arrays *a, const struct shape *shape, size_t h)
+{
+    double weight[ROWS_MAX], weight_error[ROWS_MAX], total = 0.0, total_error = 0.0, half[ROWS_MAX / INT16_GROUP + 1];
+    double peak = reference(c, a->peak)[h], best = -INFINITY;
+    const void *q = a->q + h * int16_row_bytes(shape->width);
+    for (size_t i = 0; i < shape->n_rows; i++) {
+        double score = 0.0;
+        for (size_t d = 0; d < shape->width; d++)
+            score += int16_value(q, d, shape->width) * int16_value(a->rows[i], d, shape->width);
+        best = fmax(best, score);
+        weight[i] = exp(score - peak);
+        weight_error[i] = weight[i] * (6.0 * EPS * (fabs(score) + 1.0) + 2.0 * EPS * fabs(peak)) + 0x1p-126;
+        total += weight[i];
+        total_error += weight_error[i] + (double)shape->n_rows * EPS * weight[i];
+    }
+    for (size_t first = 0; first < shape->n_rows; first += INT16_GROUP) {
+        double sum = 0.0, most = 0.0;
+        for (size_t i = first; i < first + INT16_GROUP && i < shape->n_rows; i++) {
+            double t = weight[i] * int16_row_unit(a->rows[i], shape->width);
+            sum += t, most = fmax(most, t);
+        }
+        half[first / INT16_GROUP] = 0.51 * fmax(sum / 65000.0, most / 32700.0) + 0x1p-100;
+    }
+    if (!near(c, "peak", h, peak, best, 4.0 * EPS * fabs(best) + TINY) ||
+        !near(c, "total", h, reference(c, a->total)[h], total, total_error))
+        return false;
+    for (size_t d = 0; d < shape->latent; d++) {
+        double sum = 0.0, error = TINY;
+        for (size_t i = 0; i < shape->n_rows; i++) {
+            double value = int16_value(a->rows[i], d, shape->width);
+            sum += weight[i] * value;
+            error += fabs(value) * (weight_error[i] + 8.0 * EPS * weight[i]);
+            error += half[i / INT16_GROUP] * fabs((double)((const int16_t *)a->rows[i])[d]);
+        }
+        size_t at = h * shape->latent + d;
+        if (!near(c, "acc", at, reference(c, a->acc)[at], sum, error))
+            return false;
+    }
+    return true;
+}
+
+/* Rows of values, as the kernel for them makes them. */
+static char *int16_rows(struct check *c, size_t n, size_t width, float scale)
+{
+    static float x[INT16_ROW_MAX];
+    size_t row_bytes = int16_row_bytes(width);
+    char *rows = (char *)shorts(c, INPUT, n * row_bytes / 2);
+    for (size_t i = 0; i < n; i++) {
+        fill_normal(c, x, width, c->bench || i % 5 ? scale : scale * 0x1p-9f);
+        quantize_int16_row_ref(rows + i * row_bytes, x, width);
+    }
+    return rows;
+}
+
+/* All weights and codes as large as they get, of one sign: nothing overflows. */
+static void check_int16_extremes(struct check *c)
+{
+    enum { WIDTH = 16, ROWS = 64 };
+    for (int equal = 0; equal < 2; equal++) {
+        begin(c, equal ? "equal rows" : "one row above all");
+        size_t row_bytes = int16_row_bytes(WIDTH);
+        float *acc = floats(c, OUTPUT, WIDTH), *peak = floats(c, OUTPUT, 1), *total = floats(c, OUTPUT, 1);
+        float *scores = floats(c, SCRATCH, ROWS), x[WIDTH] = {1.0f};
+        char *q = (char *)shorts(c, INPUT, row_bytes / 2), *cache = (char *)shorts(c, INPUT, ROWS * row_bytes / 2);
+        const void *rows[ROWS];
+        quantize_int16_row_ref(q, x, WIDTH);
+        for (size_t i = 0; i < ROWS; i++) {
+            x[0] = equal || i == 17 ? 100.0f : -100.0f;
+            quantize_int16_row_ref(cache + i * row_bytes, x, WIDTH);
+            rows[i] = cache + i * row_bytes;
+        }
+        while (next_body(c))
+            CALL(c, attend_int16)(acc, peak, total, scores, q, rows, 1, ROWS, WIDTH, WIDTH);
+        double want = 100.0 * (equal ? ROWS : 1);
+        near(c, "peak", 0, *reference(c, peak), 100.0, 1e-4);
+        near(c, "acc", 0, *reference(c, acc), want, 1e-3 * want);
+    }
+}
+
+void check_attend_int16(struct check *c)
+{
+    static const struct shape wide[] = {{3, 19, INT16_ROW_MAX, 100}, {4, 256, 64, 64}, {65, 129, 34, 33}};
+    size_t n_shapes = c->bench ? COUNT(shapes_bench) : COUNT(shapes) + COUNT(wide);
+    for (size_t s = 0; s < n_shapes; s++) {
+        struct shape shape = c->bench ? shapes_bench[s] : s < COUNT(shapes) ? shapes[s] : wide[s - COUNT(shapes)];
+        begin(c, "heads=%zu rows=%zu width=%zu latent=%zu", shape.n_heads, shape.n_rows, shape.width, shape.latent);
+        struct int16_arrays a;
+        a.acc = floats(c, OUTPUT, shape.n_heads * shape.latent);
+        a.peak = floats(c, OUTPUT, shape.n_heads);
+        a.total = floats(c, OUTPUT, shape.n_heads);
+        a.scores = floats(c, SCRATCH, shape.n_heads * shape.n_rows);
+        a.q = int16_rows(c, shape.n_heads, shape.width, 3.0f / sqrtf((float)shape.width));
+        char *cache = int16_rows(c, shape.n_rows, shape.width, 1.0f);
+        for (size_t i = 0; i < shape.n_rows; i++) /* in another order than they lie */
+            a.rows[i] = cache + (shape.n_rows - 1 - i) * int16_row_bytes(shape.width);
+        double pairs = (double)(shape.n_heads * shape.n_rows);
+        work(c, (double)(shape.n_rows * int16_row_bytes(shape.width)),
+             pairs * (2.0 * (double)(shape.width + shape.latent)));
+        work_in(c, UNIT_INT16);
+        while (next_body(c))
+            CALL(c, attend_int16)
+        (a.acc, a.peak, a.total, a.scores, a.q, a.rows, shape.n_heads, shape.n_rows, shape.width, shape.latent);
+        for (size_t h = 0; exact(c) && h < shape.n_heads; h++)
+            if (!compare_int16_head(c, &a, &shape, h))
+                return;
+    }
+    if (!c->bench)
+        check_int16_extremes(c);
+}
+
+void check_quantize_int16_row(struct check *c)
+{
+    for (size_t n = 1; next_length(c, &n);) {
+        begin(c, "n=%zu", n);
+        float *x = floats(c, INPUT, n);
+        char *row = (char *)shorts(c, OUTPUT, int16_row_bytes(n) / 2);
+        fill_normal(c, x, n, 1.0f);
+        work(c, 6.0 * (double)n, 4.0 * (double)n);
+        while (next_body(c))
+            CALL(c, quantize_int16_row)(row, x, n);
+        double squares = 0.0, unit = int16_row_unit(row, n), length = 0.0;
+        for (size_t i = 0; i < n; i++)
+            squares += (double)x[i] * x[i];
+        if (exact(c) && !near(c, "unit", 0, unit, sqrt(squares) / INT16_ROW_LENGTH, 1e-5 * unit))
+            return;
+        for (size_t i = 0; exact(c) && i < int16_row_columns(n); i++) {
+            double code = ((int16_t *)(void *)row)[i];
+            length += code * code;
+            if (!near(c, "value", i, code * unit, i < n ? x[i] : 0.0, 0.5001 * unit))
+                return;
+        }
+        if (exact(c) && sqrt(length) > INT16_ROW_LENGTH + 0.5 * sqrt((double)n) + 1.0)
+            fail(c, "the codes are longer than they may be");
+    }
 }
 
 void check_attend_merge_f32(struct check *c)

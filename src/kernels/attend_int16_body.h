@@ -1,0 +1,149 @@
+/* Attention over rows of 16-bit integers. Rows are turned into panels: for scores 16 rows side by side, for values two
+ * rows beside each other in 16 columns. All heads share a panel while it is in the L1 cache. */
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+#include "tensor/int16_row.h"
+
+enum { INT16_HEADS = 64 }; /* that share the panels of values */
+
+/* One code and the next of 16 * PAIR_BLOCKS rows from `first` on, in n_pairs vectors each; the last row stands in for
+ * those that are not there. Meanwhile the next rows are fetched. */
+INLINE void int16_turn(int32_t *panel, const void *const *rows, size_t first, size_t n_rows, size_t n_pairs)
+{
+    enum { ROWS = 16 * PAIR_BLOCKS };
+    for (size_t p = 0; p < n_pairs; p += 16)
+        for (size_t b = 0; b < ROWS; b += 16) {
+            const void *from[16];
+            for (size_t j = 0; j < 16; j++) {
+                size_t row = first + b + j, ahead = row + ROWS;
+                from[j] = (const char *)rows[row < n_rows ? row : n_rows - 1] + p * sizeof(int32_t);
+                if (ahead < n_rows)
+                    __builtin_prefetch((const char *)rows[ahead] + p * sizeof(int32_t), 0, 2);
+            }
+            turn16((float *)(void *)(panel + p * ROWS + b), ROWS, from);
+        }
+    in_memory(panel);
+}
+
+/* Scores of `heads` heads with the rows of a panel. */
+INLINE void int16_score_tile(float *scores, const int16_t *q, const int32_t *panel, const float *units, size_t width,
+                             size_t stride, size_t left, const int heads)
+{
+    v16i dot[PAIR_HEADS * PAIR_BLOCKS];
+    pair_dots(dot, q, int16_row_bytes(width) / sizeof *q, panel, 16 * PAIR_BLOCKS, int16_row_columns(width) / 2, heads,
+              PAIR_BLOCKS);
+    UNROLL for (int h = 0; h < heads; h++) {
+        v16 unit = v16_set(int16_row_unit(q + (size_t)h * (int16_row_bytes(width) / sizeof *q), width));
+        UNROLL for (size_t b = 0; b < PAIR_BLOCKS; b++) {
+            v16 score = v16_mul(v16_from_integers(dot[(size_t)h * PAIR_BLOCKS + b]), v16_load(units + 16 * b));
+            if (16 * b < left)
+                v16_store_first(scores + (size_t)h * stride + 16 * b, v16_mul(score, unit), left - 16 * b);
+        }
+    }
+}
+
+INLINE void int16_scores(float *scores, const char *q, const void *const *rows, size_t n_heads, size_t n_rows,
+                         size_t width)
+{
+    enum { ROWS = 16 * PAIR_BLOCKS };
+    _Alignas(64) int32_t panel[INT16_ROW_MAX / 2 * ROWS];
+    size_t bytes = int16_row_bytes(width);
+    for (size_t first = 0; first < n_rows; first += ROWS) {
+        float units[ROWS];
+        for (size_t i = 0; i < ROWS; i++)
+            units[i] = first + i < n_rows ? int16_row_unit(rows[first + i], width) : 0.0f;
+        int16_turn(panel, rows, first, n_rows, int16_row_columns(width) / 2);
+        size_t h = 0;
+        for (; h + PAIR_HEADS <= n_heads; h += PAIR_HEADS)
+            int16_score_tile(scores + h * n_rows + first, (const void *)(q + h * bytes), panel, units, width, n_rows,
+                             n_rows - first, PAIR_HEADS);
+        for (; h < n_heads; h++)
+            int16_score_tile(scores + h * n_rows + first, (const void *)(q + h * bytes), panel, units, width, n_rows,
+                             n_rows - first, 1);
+    }
+}
+
+/* Codes of a head's weights of one group, zero from the n-th on, and their unit. */
+INLINE float int16_weights(int16_t *codes, const float *weights, const float *units, size_t n)
+{
+    float t[INT16_GROUP];
+    v16 peak = v16_zero();
+    for (size_t i = 0; i < INT16_GROUP; i += 16) {
+        v16 product = i < n ? v16_mul(v16_load_first(weights + i, n - i), v16_load(units + i)) : v16_zero();
+        v16_store(t + i, product);
+        peak = v16_max(product, peak);
+    }
+    float unit = int16_weight_unit(sum16(t, n), v16_peak(peak));
+    v16 inverse = v16_set(1.0f / unit);
+    for (size_t i = 0; i < INT16_GROUP; i += 16) {
+        v16 code = v16_round(v16_mul(v16_load(t + i), inverse));
+        code = v16_where_nan(code, v16_zero(), code);
+        v16i_store_s16_first(codes + i, v16_bits(v16_add(code, integer_anchor())), 16);
+    }
+    return unit;
+}
+
+/* Adds the mix of a panel's rows to columns of `heads` heads. */
+INLINE void int16_value_tile(float *acc, const int16_t *codes, const int32_t *panel, const float *units, size_t n_pairs,
+                             size_t latent, size_t left, bool first, const int heads)
+{
+    v16i dot[PAIR_HEADS * PAIR_BLOCKS];
+    pair_dots(dot, codes, INT16_GROUP, panel, 16 * PAIR_BLOCKS, n_pairs, heads, PAIR_BLOCKS);
+    UNROLL for (size_t h = 0; h < (size_t)heads; h++)
+        UNROLL for (size_t b = 0; b < PAIR_BLOCKS; b++) {
+            float *to = acc + h * latent + 16 * b;
+            if (16 * b >= left)
+                continue;
+            v16 before = first ? v16_zero() : v16_load_first(to, left - 16 * b);
+            v16 sum = v16_fma(v16_from_integers(dot[h * PAIR_BLOCKS + b]), v16_set(units[h]), before);
+            v16_store_first(to, sum, left - 16 * b);
+        }
+}
+
+/* Adds n_rows <= INT16_GROUP rows with the codes of at most INT16_HEADS heads. */
+INLINE void int16_values(float *acc, int16_t (*codes)[INT16_GROUP], const float *units, const void *const *rows,
+                         size_t n_heads, size_t n_rows, size_t latent, bool first)
+{
+    enum { COLUMNS = 16 * PAIR_BLOCKS };
+    _Alignas(64) int32_t panel[INT16_GROUP / 2 * COLUMNS];
+    size_t n_pairs = (n_rows + 1) / 2;
+    for (size_t c = 0; c < latent; c += COLUMNS) {
+        for (size_t p = 0; p < n_pairs; p++) {
+            const int16_t *one = rows[2 * p], *two = rows[2 * p + 1 < n_rows ? 2 * p + 1 : 2 * p];
+            UNROLL for (size_t b = 0; b < COLUMNS; b += 16)
+                v16i_store(panel + p * COLUMNS + b, v16i_zip_s16(one + c + b, two + c + b));
+        }
+        size_t h = 0;
+        for (; h + PAIR_HEADS <= n_heads; h += PAIR_HEADS)
+            int16_value_tile(acc + h * latent + c, codes[h], panel, units + h, n_pairs, latent, latent - c, first,
+                             PAIR_HEADS);
+        for (; h < n_heads; h++)
+            int16_value_tile(acc + h * latent + c, codes[h], panel, units + h, n_pairs, latent, latent - c, first, 1);
+    }
+}
+
+void BODY(attend_int16)(float *acc, float *peak, float *total, float *scores, const void *q, const void *const *rows,
+                        size_t n_heads, size_t n_rows, size_t width, size_t latent)
+{
+    int16_scores(scores, q, rows, n_heads, n_rows, width);
+    for (size_t h = 0; h < n_heads; h++) {
+        float *score = scores + h * n_rows;
+        peak[h] = peak_of(score, n_rows);
+        total[h] = exp_and_sum(score, score, n_rows, peak[h]);
+    }
+    for (size_t first = 0; first < n_rows; first += INT16_GROUP) {
+        size_t n = n_rows - first < INT16_GROUP ? n_rows - first : INT16_GROUP;
+        float row_units[INT16_GROUP] = {0};
+        for (size_t i = 0; i < n; i++)
+            row_units[i] = int16_row_unit(rows[first + i], width);
+        for (size_t head = 0; head < n_heads; head += INT16_HEADS) {
+            size_t n_group = n_heads - head < INT16_HEADS ? n_heads - head : INT16_HEADS;
+            _Alignas(64) int16_t codes[INT16_HEADS][INT16_GROUP];
+            float units[INT16_HEADS];
+            for (size_t h = 0; h < n_group; h++)
+                units[h] = int16_weights(codes[h], scores + (head + h) * n_rows + first, row_units, n);
+            int16_values(acc + head * latent, codes, units, rows + first, n_group, n, latent, first == 0);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/* Sums of products of 16-bit integers, exact: for bounds of index scores and for attention over 16-bit rows.
+ *
+ * A panel holds what a vector's lanes are for (16 keys, or 16 columns), a lane with two neighbouring integers of the
+ * sum; codes of a head are read two at a time and meet all lanes. */
+#include "kernels/kernels.h"
+
+/* 1.5 * 2^23: an addition rounds to an integer in the lowest bits. */
+INLINE v16 integer_anchor(void)
+{
+    return v16_set(12582912.0f);
+}
+
+/* dot[h * blocks + b] = the sum over p of codes[h][2 p, 2 p + 1] with panel[p][b]; codes of heads are `stride` apart,
+ * pairs of the panel `step`. */
+INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step, size_t n_pairs,
+                      const int heads, const int blocks)
+{
+    UNROLL for (int i = 0; i < heads * blocks; i++)
+        dot[i] = v16i_set(0);
+    for (size_t p = 0; p < n_pairs; p++, panel += step) {
+        v16i lanes[PAIR_BLOCKS];
+        UNROLL for (int b = 0; b < blocks; b++)
+            lanes[b] = v16i_load(panel + 16 * b);
+        UNROLL for (int h = 0; h < heads; h++) {
+            int32_t two;
+            memcpy(&two, codes + (size_t)h * stride + 2 * p, sizeof two);
+            v16i both = v16i_set(two);
+            UNROLL for (int b = 0; b < blocks; b++)
+                dot[h * blocks + b] = v16i_add_pairs(dot[h * blocks + b], lanes[b], both);
+        }
+    }
+}
