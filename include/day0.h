@@ -72,7 +72,7 @@ typedef struct day0_options {
     const char *exec;     /* "graph" (NULL) or "eager" */
     const char *streams;  /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
     const char *without;  /* techniques to leave out, to measure them, docs/PERFORMANCE.md; NULL: none */
-    const char *kv;       /* latent cache: "bf16" (NULL) or "f32" */
+    const char *kv;       /* latent cache: "int16" (NULL on x86-64), "bf16" or "f32" */
     const char *dense;    /* projections, converted at load: NULL as stored, "mxfp8", "int8" or "mxfp4" */
     const char *experts;  /* routed experts: NULL as stored, "mxfp4" or "int8" */
     const char *li;       /* index keys: "bf16" (NULL), "mxfp8" or "f32" */

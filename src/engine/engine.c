@@ -43,10 +43,11 @@ static enum status choose(const char *name, const char *word, const char *const 
 static enum status model_options_of(const day0_options *o, struct model_options *m, struct error *err)
 {
     static const char *const execs[] = {"graph", "eager"}, *const switches[] = {"on", "off"},
-                             *const kvs[] = {"bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
+                             *const kvs[] = {"int16", "bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
                              *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "f16"},
                              *const scans[] = {"bounds", "exact"};
-    static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
+    static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
+                            li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"}, *const expert_words[] = {
                                                                                      "as-stored", "mxfp4", "int8"};
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
@@ -56,7 +57,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
     TRY(choose("pack", o->pack, switches, 2, &pack, err));
-    TRY(choose("kv", o->kv, kvs, 2, &kv, err));
+    TRY(choose("kv", o->kv ? o->kv : dtype_name(LATENT_DEFAULT), kvs, 3, &kv, err));
     TRY(choose("li", o->li, lis, 3, &li, err));
     TRY(choose("li_scale", o->li_scale, rules, 2, &rule, err));
     TRY(choose("dense", o->dense, denses, 4, &dense, err));

@@ -33,6 +33,8 @@ static const struct ablate_switch {
     {"without=sharing", "every head reads latents itself", NEEDS_NOTHING},
     {"without=segments", "keys are not split over threads", NEEDS_NOTHING},
     {"pack=off", "INT8 products from rows, not panels", NEEDS_NOTHING},
+    {"kv=int16", "latents in INT16, attention in integers", NEEDS_NOTHING},
+    {"kv=bf16", "latents in BF16, attention in float32", NEEDS_NOTHING},
     {"kv=f32", "latents in float32", NEEDS_NOTHING},
     {"li=f32", "index keys in float32", NEEDS_INDEX},
     {"li=bf16", "index keys in BF16", NEEDS_INDEX},

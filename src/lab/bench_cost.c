@@ -98,7 +98,8 @@ static void add_caches(struct count *c, const struct indexer_params *indexer)
     double per_score = 2.0 * indexer->n_heads * indexer->head_dim;
     for (uint32_t row = 0; row < c->shape.rows; row++) {
         double context = (double)c->shape.first + 1 + row;
-        add(c, 0, UNIT_F32, c->shape.n_sequences * per_key * fmin(context, topk));
+        add(c, 0, layout->latent_dtype == DTYPE_INT16 ? UNIT_INT16 : UNIT_F32,
+            c->shape.n_sequences * per_key * fmin(context, topk));
         if (context > topk)
             add(c, 0, scan_unit(c->model), c->shape.n_sequences * per_score * context);
     }

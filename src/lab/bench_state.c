@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "tensor/int16_row.h"
 
 static const float unit_rms = 1.7320508f, kda_size = 0.1f; /* half widths of uniform distributions */
 
@@ -15,6 +16,21 @@ static void fill_floats(float *out, size_t n, float half_width, struct rng *rng)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = uniform(rng, half_width);
+}
+
+/* A page's latents as rows of 16-bit integers. */
+static void fill_int16(char *out, uint32_t width, struct rng *rng)
+{
+    int32_t most = (int32_t)(INT16_ROW_LENGTH / sqrtf((float)width)); /* so that no row is too long */
+    for (int row = 0; row < PAGE_TOKENS; row++, out += int16_row_bytes(width)) {
+        memset(out, 0, int16_row_bytes(width));
+        int16_row_set_unit(out, width, unit_rms / (float)most);
+        uint64_t bits = 0; /* four codes a draw: a deep context is gigabytes */
+        for (uint32_t i = 0; i < width; i++, bits >>= 16) {
+            bits = i % 4 ? bits : rng_next(rng);
+            ((int16_t *)(void *)out)[i] = (int16_t)((int16_t)(uint16_t)bits * most / 32768);
+        }
+    }
 }
 
 /* `n` elements of a cache. */
@@ -50,7 +66,11 @@ static void fill_page(char *page, const struct state_layout *layout, struct rng 
 {
     for (uint32_t m = 0; m < layout->n_mla; m++) {
         const struct mla_slot *slot = &layout->mla[m];
-        fill_plain(page + slot->latent_offset, (size_t)PAGE_TOKENS * layout->latent_width, layout->latent_dtype, rng);
+        if (layout->latent_dtype == DTYPE_INT16)
+            fill_int16(page + slot->latent_offset, layout->latent_width, rng);
+        else
+            fill_plain(page + slot->latent_offset, (size_t)PAGE_TOKENS * layout->latent_width, layout->latent_dtype,
+                       rng);
         if (slot->index_dim == 0)
             continue;
         if (layout->index_dtype == DTYPE_MXFP8)

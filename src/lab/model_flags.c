@@ -17,7 +17,8 @@ const char model_flags_help[] =
     "      --act exact|int8|f16  arithmetic of activations and weights: float32; MXFP4 weights in INT8 (default, but "
     "on\n"
     "                        AArch64); or that and BF16 weights in FP16\n"
-    "      --kv bf16|f32     element type of the latent cache (default bf16)\n"
+    "      --kv int16|bf16|f32  element type of the latent cache; int16 is attended to in integers (default, but on\n"
+    "                        AArch64: bf16)\n"
     "      --dense mxfp8|int8|mxfp4  attention and FFN projections are converted at load (default: as stored)\n"
     "      --experts mxfp4|int8  so are routed experts\n"
     "      --no-pack         weights that meet INT8 stay in rows as they are stored (default: panels, made at the\n"
@@ -89,12 +90,13 @@ static enum status choose(const char *name, const char *value, const char *const
 
 enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
 {
-    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"bf16", "f32"},
+    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                              *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
                              *const switches[] = {"off", "on"}, *const denses[] = {"mxfp8", "int8", "mxfp4"},
                              *const experts[] = {"mxfp4", "int8"};
-    static const enum dtype kv_types[] = {DTYPE_BF16, DTYPE_F32}, li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
+    static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
+                            li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
                             dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};
     struct model_options *o = &flags->options;
@@ -109,7 +111,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         o->act = (enum act)chosen;
         return STATUS_OK;
     case FLAG_KV:
-        TRY(choose("kv", value, kvs, 2, &chosen, err));
+        TRY(choose("kv", value, kvs, 3, &chosen, err));
         o->latent_dtype = kv_types[chosen];
         return STATUS_OK;
     case FLAG_LI:

@@ -8,6 +8,7 @@
 #include "cpu/machine.h"
 #include "cpu/tiers.h"
 #include "ops/kda.h"
+#include "tensor/int16_row.h"
 
 static const uint32_t bucket_rows[MODEL_BUCKETS] = {1, 4, 16, 64, MODEL_ROWS_MAX};
 
@@ -26,13 +27,18 @@ struct model_options model_options_default(void)
     return (struct model_options){.exec = EXEC_GRAPH,
                                   .streams = true,
                                   .act = ACT_DEFAULT,
-                                  .latent_dtype = DTYPE_BF16,
+                                  .latent_dtype = LATENT_DEFAULT,
                                   .index_dtype = DTYPE_BF16,
                                   .index_rule = MX_FLOOR,
                                   .weights = {DTYPE_AS_STORED, DTYPE_AS_STORED},
                                   .pack = true,
                                   .context_max = 4096,
                                   .sequences_max = 1};
+}
+
+static uint32_t latent_width(const struct config *config)
+{
+    return config->kv_lora_rank + config->qk_rope_head_dim;
 }
 
 static enum status check_options(const struct model *model, struct error *err)
@@ -49,6 +55,11 @@ static enum status check_options(const struct model *model, struct error *err)
             (t > 0 && o->tap_layers[t] <= o->tap_layers[t - 1]))
             return error_set(err, STATUS_ARGUMENT, "tap %u: layer %u is not an ascending layer index below %u", t,
                              o->tap_layers[t], n_layers - (o->tap_kind == TAP_MIXTURE));
+    uint32_t width = latent_width(&model->config);
+    if (o->latent_dtype == DTYPE_INT16 && width > INT16_ROW_MAX)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "--kv int16 takes latents of at most %d values, here they have %u; %s", INT16_ROW_MAX, width,
+                         "use --kv bf16");
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t dim = model->config.is_kda[l] ? 0 : model->params.layers[l].mla.indexer.head_dim;
         if (o->index_dtype == DTYPE_MXFP8 && dim % MX_BLOCK != 0)
@@ -66,7 +77,7 @@ static enum status make_layout(struct model *model, struct error *err)
     TRY(memory_take(&model->mla_slots, c->n_layers, sizeof *model->mla_slots, "the cache layout", err));
     *layout = (struct state_layout){.latent_dtype = model->options.latent_dtype,
                                     .index_dtype = model->options.index_dtype,
-                                    .latent_width = c->kv_lora_rank + c->qk_rope_head_dim,
+                                    .latent_width = latent_width(c),
                                     .mla = model->mla_slots,
                                     .rewinds = model->options.rewinds,
                                     .kda_heads = c->kda_heads,

@@ -29,7 +29,7 @@ struct model_options {
     enum exec_mode exec;
     bool streams;                /* --streams: in a graph run, what is independent may overlap */
     enum act act;                /* --act: how activations meet weights */
-    enum dtype latent_dtype;     /* --kv: F32 or BF16 */
+    enum dtype latent_dtype;     /* --kv: INT16, BF16 or F32 */
     enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;     /* --li-scale */
     enum dsa_scan index_scan;    /* --li-scan: the same choices either way */
@@ -53,7 +53,8 @@ struct model_options {
     uint32_t tap_layers[MODEL_TAPS_MAX]; /* ascending, from 0 */
 };
 
-/* Sensible values: ACT_DEFAULT, BF16 caches, floor rule, graph runs with streams, 4096 tokens, one sequence. */
+/* Sensible values: ACT_DEFAULT, LATENT_DEFAULT, BF16 index keys, floor rule, graph runs with streams, 4096 tokens, one
+ * sequence. */
 struct model_options model_options_default(void);
 
 struct model {

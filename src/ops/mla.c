@@ -13,10 +13,14 @@ static struct mla_op *keep(struct plan *plan, const struct mla_op *op)
 }
 
 /* Writes n values in the cache's element type. */
-static void store(void *out, const float *x, uint32_t n, enum dtype dtype)
+static void store(const struct kernels *kernels, void *out, const float *x, uint32_t n, enum dtype dtype)
 {
     if (dtype == DTYPE_F32) {
         memcpy(out, x, n * sizeof(float));
+        return;
+    }
+    if (dtype == DTYPE_INT16) {
+        kernels->quantize_int16_row(out, x, n);
         return;
     }
     uint16_t *half = out;
@@ -36,7 +40,7 @@ static void run_latents(const struct plan_context *context, const void *args, ui
     }
     float *kv = buffer_row(context, op->kv_a, row);
     kernels->rms_norm_f32(kv, kv, op->kv_a_norm, op->latent, op->latent_eps);
-    store(sequence_latent(sequence, op->layer, step_row_position(step, row)), kv, mla_width(op),
+    store(kernels, sequence_latent(sequence, op->layer, step_row_position(step, row)), kv, mla_width(op),
           sequence->layout->latent_dtype);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "tensor/int16_row.h"
 
 enum {
     QUERIES_PER_TILE = 64, /* heads of one row or of neighbouring rows: enough to be worth widening a key for */
@@ -26,7 +27,8 @@ struct partial {
 
 struct attend_scratch {
     const void **rows;
-    float *q, *scores;
+    char *q; /* [queries], query_bytes apart */
+    float *scores;
     struct partial chunk, segment, sum;
 };
 
@@ -54,6 +56,13 @@ static uint32_t segment_chunks(uint32_t n_chunks)
     return (n_chunks + ATTEND_SEGMENTS - 1) / ATTEND_SEGMENTS;
 }
 
+/* Room for one query, as floats or as a row of 16-bit integers. */
+static size_t query_room(const struct mla_op *op)
+{
+    size_t floats = mla_width(op) * sizeof(float), codes = int16_row_bytes(mla_width(op));
+    return floats > codes ? floats : codes;
+}
+
 static size_t partial_bytes(uint32_t queries, uint32_t latent)
 {
     return arena_cost((size_t)queries * latent * sizeof(float)) + 2 * arena_cost(queries * sizeof(float));
@@ -68,7 +77,7 @@ static struct partial take_partial(struct arena *arena, uint32_t queries, uint32
 static size_t scratch_bytes(const struct attend_args *a)
 {
     uint32_t queries = a->tile_heads * a->tile_rows;
-    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost((size_t)queries * mla_width(&a->op) * sizeof(float)) +
+    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost(queries * query_room(&a->op)) +
            arena_cost((size_t)queries * ATTEND_CHUNK * sizeof(float)) + 3 * partial_bytes(queries, a->op.latent);
 }
 
@@ -78,7 +87,7 @@ static struct attend_scratch scratch_of(const struct plan_context *context, cons
     struct arena arena = {.start = context->scratch, .capacity_bytes = scratch_bytes(a)};
     struct attend_scratch s;
     s.rows = arena_take(&arena, ATTEND_CHUNK * sizeof(void *));
-    s.q = arena_take(&arena, (size_t)queries * mla_width(&a->op) * sizeof(float));
+    s.q = arena_take(&arena, queries * query_room(&a->op));
     s.scores = arena_take(&arena, (size_t)queries * ATTEND_CHUNK * sizeof(float));
     s.chunk = take_partial(&arena, queries, a->op.latent);
     s.segment = take_partial(&arena, queries, a->op.latent);
@@ -92,12 +101,31 @@ static struct partial partial_at(struct partial p, uint32_t query, uint32_t late
     return (struct partial){p.acc + (size_t)query * latent, p.peak + query, p.total + query};
 }
 
+/* Bytes from a query to the next. */
+static size_t query_bytes(const struct mla_op *op, enum dtype latents)
+{
+    return latents == DTYPE_INT16 ? int16_row_bytes(mla_width(op)) : mla_width(op) * sizeof(float);
+}
+
+/* One chunk for some queries that see the same n_rows keys of it. */
+static void attend(const struct plan_context *context, const struct mla_op *op, const struct attend_scratch *s,
+                   enum dtype latents, struct partial out, const char *q, uint32_t n_queries, uint32_t n_rows)
+{
+    const struct kernels *k = context->kernels;
+    uint32_t width = mla_width(op);
+    if (latents == DTYPE_INT16)
+        k->attend_int16(out.acc, out.peak, out.total, s->scores, q, s->rows, n_queries, n_rows, width, op->latent);
+    else
+        (latents == DTYPE_F32 ? k->attend_f32 : k->attend_bf16)(out.acc, out.peak, out.total, s->scores,
+                                                                (const float *)(const void *)q, s->rows, n_queries,
+                                                                n_rows, width, op->latent);
+}
+
 /* One chunk of keys for all queries. All rows see all keys of a chunk but the last, which ends with the row. */
 static void attend_chunk(const struct plan_context *context, const struct mla_op *op, const struct attend_scratch *s,
                          const struct queries *q, uint32_t chunk, struct partial out)
 {
-    attend_f32_fn *attend =
-        q->sequence->layout->latent_dtype == DTYPE_F32 ? context->kernels->attend_f32 : context->kernels->attend_bf16;
+    enum dtype latents = q->sequence->layout->latent_dtype;
     const uint32_t *selected = op->sparse ? (const uint32_t *)(void *)buffer_row(context, op->selected, q->row) : NULL;
     bool last = chunk + 1 == q->n_chunks;
     uint32_t first = chunk * ATTEND_CHUNK, most = n_keys_of(context, op, q->row + q->n_rows - 1) - first;
@@ -107,9 +135,8 @@ static void attend_chunk(const struct plan_context *context, const struct mla_op
     uint32_t step = last ? 1 : q->n_rows;
     for (uint32_t r = 0; r < q->n_rows; r += step) {
         struct partial p = partial_at(out, r * q->n_heads, op->latent);
-        attend(p.acc, p.peak, p.total, s->scores, s->q + (size_t)r * q->n_heads * mla_width(op), s->rows,
-               step * q->n_heads, last ? n_keys_of(context, op, q->row + r) - first : ATTEND_CHUNK, mla_width(op),
-               op->latent);
+        attend(context, op, s, latents, p, s->q + (size_t)r * q->n_heads * query_bytes(op, latents), step * q->n_heads,
+               last ? n_keys_of(context, op, q->row + r) - first : ATTEND_CHUNK);
     }
 }
 
@@ -134,10 +161,16 @@ static void attend_segment(const struct plan_context *context, const struct mla_
 static void gather_queries(const struct plan_context *context, const struct mla_op *op, const struct attend_scratch *s,
                            const struct queries *q)
 {
-    size_t n = (size_t)q->n_heads * mla_width(op);
-    for (uint32_t r = 0; r < q->n_rows; r++)
-        memcpy(s->q + r * n, buffer_row(context, op->absorbed, q->row + r) + (size_t)q->head * mla_width(op),
-               n * sizeof(float));
+    enum dtype latents = q->sequence->layout->latent_dtype;
+    size_t width = mla_width(op), bytes = query_bytes(op, latents);
+    for (uint32_t r = 0; r < q->n_rows; r++) {
+        const float *from = buffer_row(context, op->absorbed, q->row + r) + q->head * width;
+        char *to = s->q + r * q->n_heads * bytes;
+        for (uint32_t h = 0; latents == DTYPE_INT16 && h < q->n_heads; h++)
+            context->kernels->quantize_int16_row(to + h * bytes, from + h * width, width);
+        if (latents != DTYPE_INT16)
+            memcpy(to, from, q->n_heads * bytes);
+    }
 }
 
 static void finish(const struct plan_context *context, const struct mla_op *op, uint32_t row, uint32_t head,

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/check.h"
+#include "tensor/int16_row.h"
 #include "tensor/mx.h"
 
 size_t layout_index_block_bytes(enum dtype dtype, uint32_t dim)
@@ -13,8 +14,10 @@ size_t layout_index_block_bytes(enum dtype dtype, uint32_t dim)
 
 void layout_complete(struct state_layout *layout)
 {
-    CHECK(layout->latent_dtype == DTYPE_F32 || layout->latent_dtype == DTYPE_BF16);
-    layout->latent_row_bytes = dtype_bytes(layout->latent_dtype, layout->latent_width);
+    enum dtype latent = layout->latent_dtype;
+    CHECK(latent == DTYPE_F32 || latent == DTYPE_BF16 || latent == DTYPE_INT16);
+    layout->latent_row_bytes =
+        latent == DTYPE_INT16 ? int16_row_bytes(layout->latent_width) : dtype_bytes(latent, layout->latent_width);
     size_t offset = 0;
     for (uint32_t m = 0; m < layout->n_mla; m++) {
         struct mla_slot *slot = &layout->mla[m];

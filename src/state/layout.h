@@ -5,8 +5,8 @@
  *     layer 0: latent rows [PAGE_TOKENS][latent_width]   index blocks [PAGE_TOKENS / 16][index_block_bytes]
  *     layer 1: ...
  *
- * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype`. An
- * index block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index
+ * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype` (INT16:
+ * a row of tensor/int16_row.h). An index block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index
  * blocks.
  *
  * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, and the last inputs of its three convolutions as
@@ -22,6 +22,14 @@
 
 #include "tensor/dtype.h"
 
+/* Rows of 16-bit integers are nearer to their values than BF16, and faster where integers are; like ACT_DEFAULT a matter
+ * of the architecture, not of the tier. */
+#ifdef __x86_64__
+#define LATENT_DEFAULT DTYPE_INT16
+#else
+#define LATENT_DEFAULT DTYPE_BF16
+#endif
+
 enum {
     PAGE_TOKENS = 64,
     INDEX_BLOCK_KEYS = 16,
@@ -35,7 +43,7 @@ struct mla_slot {
 };
 
 struct state_layout {
-    enum dtype latent_dtype; /* F32 or BF16 */
+    enum dtype latent_dtype; /* INT16, BF16 or F32 */
     enum dtype index_dtype;  /* F32, BF16 or MXFP8 */
     uint32_t latent_width;
     size_t latent_row_bytes;

@@ -15,6 +15,7 @@ enum dtype {
     DTYPE_MXFP4, /* blocks of 32 E2M1 codes with one E8M0 scale, see mx.h */
     DTYPE_MXFP8, /* blocks of 32 E4M3 codes with one E8M0 scale */
     DTYPE_INT8,  /* blocks of 32 codes -127..127 with one BF16 scale, see mx.h */
+    DTYPE_INT16, /* rows of codes with one float unit, see int16_row.h: of caches alone */
     DTYPE_COUNT,
     DTYPE_AS_STORED = DTYPE_COUNT, /* where a type may be chosen: none is */
 };

@@ -3,7 +3,7 @@
  * of two rows fits in 32 bits. At a width of 576 a code of usual size is 1360, so a row is closer to its values than in
  * BF16, whose numbers of that size are 1/256 apart.
  *
- * A row is flat memory, a multiple of 64 bytes: codes [columns], zero from the n-th on, then the unit, a float. */
+ * A row is flat memory, a multiple of 16 bytes: codes [columns], zero from the n-th on, then the unit, a float. */
 #ifndef DAY0_TENSOR_INT16_ROW_H
 #define DAY0_TENSOR_INT16_ROW_H
 
@@ -25,7 +25,7 @@ static inline size_t int16_row_columns(size_t n)
 
 static inline size_t int16_row_bytes(size_t n)
 {
-    return (int16_row_columns(n) * sizeof(int16_t) + sizeof(float) + 63) / 64 * 64;
+    return (int16_row_columns(n) * sizeof(int16_t) + sizeof(float) + 15) / 16 * 16;
 }
 
 static inline float int16_row_unit(const void *row, size_t n)

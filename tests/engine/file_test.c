@@ -358,7 +358,7 @@ static void files_of_other_models_and_numerics(void **state)
     void *data;
     size_t bytes, n;
     must(day0_session_snapshot(f->saved, &data, &bytes, &error), &error);
-    assert_refused(day0_session_restore(session, data, bytes, &error), DAY0_ARGUMENT, &error, "kv=bf16");
+    assert_refused(day0_session_restore(session, data, bytes, &error), DAY0_ARGUMENT, &error, "kv=f32");
     free(data);
     go_on(engine, session, &want, false);
     must(day0_session_load(session, f->path, &recompute, &error), &error);

@@ -111,12 +111,13 @@ static void keys_are_numbers(const struct sequence *sequence)
 static void synthetic_depth_is_usable(void **state)
 {
     (void)state;
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8},
+                            latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT16};
     for (int c = 0; c < N_CASES; c++)
         for (int t = 0; t < 3; t++) {
             struct model_options options = exact_options(400);
             options.index_dtype = types[t];
-            options.latent_dtype = t == 0 ? DTYPE_F32 : DTYPE_BF16;
+            options.latent_dtype = latents[t];
             struct model *model;
             struct sequence sequence;
             struct error err;

@@ -93,10 +93,10 @@ static void law_2_neighbours_change_nothing(void **state)
 static void law_3_pieces_leave_the_same_state(void **state)
 {
     (void)policy_options(state, 1);
-    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16},
-                            keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8};
+    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_INT16},
+                            keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_MXFP8, DTYPE_BF16};
     for (int c = 0; c < N_CASES; c++)
-        for (int t = 0; t < 3; t++) {
+        for (int t = 0; t < 4; t++) {
             struct golden g = golden_load(cases[c], 300);
             struct model_options options = policy_options(state, g.n_tokens);
             options.latent_dtype = latents[t];

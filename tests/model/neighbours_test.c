@@ -16,12 +16,13 @@ static void must(enum status status)
         fail_msg("%s", err.text);
 }
 
-static struct model *open_batch(enum dtype cache, enum exec_mode exec, unsigned n_threads)
+static struct model *open_batch(enum dtype latents, enum dtype keys, enum exec_mode exec, unsigned n_threads)
 {
     struct synth synth = synth_default();
     struct model_options options = exact_options(CONTEXT);
     synth.full_layers = 6;
-    options.latent_dtype = options.index_dtype = cache;
+    options.latent_dtype = latents;
+    options.index_dtype = keys;
     options.sequences_max = OTHERS_MAX + 1;
     options.exec = exec;
     options.n_threads = n_threads;
@@ -75,12 +76,14 @@ static void alone_and_among_others(void **state)
 {
     (void)state;
     static const uint32_t others[] = {1, 2, 5, 8};
+    static const enum dtype latents[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT16, DTYPE_INT16},
+                            keys[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_BF16};
     int32_t tokens[LENGTH];
     static float alone[LENGTH * VOCABULARY], among[LENGTH * VOCABULARY];
     synth_tokens(tokens, LENGTH, VOCABULARY, 12);
     for (int way = 0; way < 4; way++) {
         struct model *model =
-            open_batch(way % 2 ? DTYPE_BF16 : DTYPE_F32, way < 2 ? EXEC_GRAPH : EXEC_EAGER, (unsigned)way % 3 + 1);
+            open_batch(latents[way], keys[way], way < 2 ? EXEC_GRAPH : EXEC_EAGER, (unsigned)way % 3 + 1);
         feed_among(model, tokens, 0, 1, alone);
         for (size_t o = 0; o < sizeof others / sizeof *others; o++)
             for (uint64_t seed = 0; seed < 3; seed++) {
@@ -108,7 +111,7 @@ static void copies_go_on(void **state)
     enum { MORE = 40 };
     static const uint32_t lengths[] = {0, 1, 2, 15, 16, 63, 64, 65, 70};
     static float want[2][CONTEXT * VOCABULARY], got[2][CONTEXT * VOCABULARY];
-    struct model *model = open_batch(DTYPE_BF16, EXEC_GRAPH, 2);
+    struct model *model = open_batch(DTYPE_INT16, DTYPE_BF16, EXEC_GRAPH, 2);
     int32_t tokens[2][CONTEXT];
     struct sequence source, copy;
     must(model_sequence_init(model, &source, &err));
@@ -145,7 +148,7 @@ static void refused_steps_change_nothing(void **state)
 {
     (void)state;
     static float want[CONTEXT * VOCABULARY], got[CONTEXT * VOCABULARY];
-    struct model *model = open_batch(DTYPE_F32, EXEC_GRAPH, 1);
+    struct model *model = open_batch(DTYPE_F32, DTYPE_F32, EXEC_GRAPH, 1);
     struct sequence first, second, copy;
     int32_t tokens[CONTEXT], bad[] = {3, 4, VOCABULARY}, negative[] = {-1};
     must(model_sequence_init(model, &first, &err));

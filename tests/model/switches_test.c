@@ -32,7 +32,7 @@ static const struct toggle {
      false,
      "projections+attn-res+grouping+sharing+segments",
      {"projections", "attn-res", "grouping", "sharing", "segments"}},
-    {"kv", true, "f32", {"f32"}},
+    {"kv", true, "f32", {"bf16", "f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
     {"li-scan", false, "exact", {"exact"}},

@@ -18,6 +18,9 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
+/* 576 values in two bytes each, and the unit of a row of integers. */
+enum { LATENT_ROW_BYTES = LATENT_DEFAULT == DTYPE_INT16 ? 1152 + 16 : 1152 };
+
 static char folder[WRITER_PATH_BYTES];
 
 static int setup(void **state)
@@ -160,7 +163,7 @@ static void test_k31(void **state)
     assert_near((double)report->parameters_total, 2.78e12, 0.01);
     assert_int_equal(report->kda_state_bytes, 69 * 96 * 128 * 128 * 4);
     assert_int_equal(report->conv_state_bytes, 69 * (REWIND_TOKENS + 4) * 3 * 12288 * 4);
-    assert_int_equal(report->latent_bytes_per_token, 24 * 576 * 2);
+    assert_int_equal(report->latent_bytes_per_token, 24 * LATENT_ROW_BYTES);
     assert_int_equal(report->index_bytes_per_token, 24 * 128 * 2);
     uint64_t embedding = 2ull * 163840 * 7168, row = 2 * 7168;
     assert_int_equal(report->active_bytes_per_token,
@@ -200,7 +203,7 @@ static void test_linear(void **state)
     assert_near((double)report->parameters_total, 49e9, 0.02);
     assert_near((double)report->parameters_active, 3.4e9, 0.1);
     assert_int_equal(report->kda_state_bytes, 20 * 32 * 128 * 128 * 4);
-    assert_int_equal(report->latent_bytes_per_token, 7 * 576 * 2);
+    assert_int_equal(report->latent_bytes_per_token, 7 * LATENT_ROW_BYTES);
     assert_true(has_operator(report, "kda.softplus_decay", true) && has_operator(report, "residual.plain", true));
     assert_true(has_operator(report, "mla.full_rank_query", true) && has_operator(report, "activation.silu", true));
     report_close(report);
