@@ -27,7 +27,7 @@ INLINE void int16_turn(int32_t *panel, const void *const *rows, size_t first, si
 }
 
 /* Scores of `heads` heads with the rows of a panel. */
-INLINE void int16_score_tile(float *scores, const int16_t *q, const int32_t *panel, const float *units, size_t width,
+INLINE void int16_score_any(float *scores, const int16_t *q, const int32_t *panel, const float *units, size_t width,
                              size_t stride, size_t left, const int heads)
 {
     v16i dot[PAIR_HEADS * PAIR_BLOCKS];
@@ -41,6 +41,13 @@ INLINE void int16_score_tile(float *scores, const int16_t *q, const int32_t *pan
                 v16_store_first(scores + (size_t)h * stride + 16 * b, v16_mul(score, unit), left - 16 * b);
         }
     }
+}
+
+/* Out of line: alone the loop keeps its pointers in registers. */
+static __attribute__((noinline)) void int16_score_tile(float *scores, const int16_t *q, const int32_t *panel, const float *units, size_t width,
+                             size_t stride, size_t left)
+{
+    int16_score_any(scores, q, panel, units, width, stride, left, PAIR_HEADS);
 }
 
 INLINE void int16_scores(float *scores, const char *q, const void *const *rows, size_t n_heads, size_t n_rows,
@@ -57,9 +64,9 @@ INLINE void int16_scores(float *scores, const char *q, const void *const *rows, 
         size_t h = 0;
         for (; h + PAIR_HEADS <= n_heads; h += PAIR_HEADS)
             int16_score_tile(scores + h * n_rows + first, (const void *)(q + h * bytes), panel, units, width, n_rows,
-                             n_rows - first, PAIR_HEADS);
+                             n_rows - first);
         for (; h < n_heads; h++)
-            int16_score_tile(scores + h * n_rows + first, (const void *)(q + h * bytes), panel, units, width, n_rows,
+            int16_score_any(scores + h * n_rows + first, (const void *)(q + h * bytes), panel, units, width, n_rows,
                              n_rows - first, 1);
     }
 }
