@@ -34,8 +34,9 @@ const char model_flags_help[] =
     "      --exec graph|eager  one parallel region a step, or a barrier after each node (default graph)\n"
     "      --streams on|off  in a graph run, overlap what is independent, or go node by node (default on)\n"
     "      --without LIST    leave techniques out, to measure them: projections, attn-res, grouping, sharing, "
-    "segments\n"
-    "                        (docs/PERFORMANCE.md); the numbers are the same\n";
+    "segments,\n"
+    "                        norms, epilogue, kda-region, flash-kda, or all (docs/PERFORMANCE.md); the\n"
+    "                        numbers are the same\n";
 
 struct model_flags model_flags_default(void)
 {

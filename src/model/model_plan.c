@@ -19,6 +19,7 @@ struct buffers {
     struct buffer x, delta, delta2, final_x;
     struct buffer q, k, v, g, a;  /* attention of either kind: projections, gate, result */
     struct buffer f_a, f, b, g_a; /* KDA gates */
+    struct kda_parts kda;
     struct buffer q_a, kv_a, absorbed, partials, context;
     struct buffer index_q, index_k, index_w, index_query, candidates, n_candidates, selected, n_selected;
     struct buffer inner, inner2; /* dense or shared FFN; routed experts */
@@ -36,7 +37,7 @@ struct builder {
     unsigned n_threads;
     struct buffers buffers;
     uint32_t n_segments;
-    struct activation_kind activation;
+    struct activation_kind activation, expert_activation;
 };
 
 /* Between the parts of a layer only the residual stream lives, what the last part adds to it, and what is no buffer. */
@@ -88,7 +89,8 @@ static void make_residual_buffers(struct builder *b)
                            .eps = c->rms_norm_eps,
                            .queries = b->model->params.depth_queries,
                            .sum = plan_buffer(b->plan, b->rows, c->hidden_size),
-                           .one_stage = !has(b, TECHNIQUE_ATTN_RES)};
+                           .one_stage = !has(b, TECHNIQUE_ATTN_RES),
+                           .norm_apart = !has(b, TECHNIQUE_NORMS)};
     if (blocks == 0)
         return;
     r->blocks = plan_buffer(b->plan, b->rows * blocks, c->hidden_size);
@@ -133,6 +135,13 @@ static void make_attention_buffers(struct builder *b)
     if (rows <= ATTEND_SPLIT_ROWS && has(b, TECHNIQUE_SEGMENTS))
         s->partials = plan_buffer(plan, rows * ATTEND_SEGMENTS, attend_partial(c->n_heads, c->kv_lora_rank));
     s->context = plan_buffer(plan, rows, c->n_heads * c->kv_lora_rank);
+    if (!has(b, TECHNIQUE_KDA_REGION)) {
+        struct kda_parts *p = &s->kda;
+        struct buffer *parts[] = {&p->q, &p->k, &p->v, &p->decay, &p->o, &p->u};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            *parts[i] = plan_buffer(plan, rows, kda);
+        p->beta = plan_buffer(plan, c->kda_heads, rows);
+    }
     s->cache = plan_resource(plan);
     s->state = plan_resource(plan);
     if (index_q == 0)
@@ -157,6 +166,13 @@ static void make_ffn_buffers(struct builder *b)
     bool any_dense = c->n_experts == 0 || c->first_dense_layers > 0;
     s->inner = plan_buffer(
         plan, rows, max_of(any_dense ? c->intermediate_size : 0, c->moe_intermediate_size * c->n_shared_experts));
+    b->expert_activation = b->activation;
+    if (!has(b, TECHNIQUE_EPILOGUE)) {
+        b->activation.gates = plan_buffer(plan, rows, s->inner.stride);
+        b->activation.ups = plan_buffer(plan, rows, s->inner.stride);
+        b->expert_activation.gates = plan_buffer(plan, rows * c->n_experts_per_token, c->moe_intermediate_size);
+        b->expert_activation.ups = plan_buffer(plan, rows * c->n_experts_per_token, c->moe_intermediate_size);
+    }
     if (c->n_experts == 0)
         return;
     s->router = plan_buffer(plan, rows, c->n_experts);
@@ -222,7 +238,9 @@ static void add_kda(struct builder *b, const struct kda_params *p, uint32_t ordi
                         .bounded_decay = c->bounded_decay,
                         .decay_bound = c->decay_bound,
                         .eps = c->rms_norm_eps,
-                        .state = s->state};
+                        .state = s->state,
+                        .block = has(b, TECHNIQUE_FLASH_KDA) ? KDA_TOKENS : 1,
+                        .parts = s->kda};
     op_kda(b->plan, &op);
     op_linear(b->plan, "kda.out", "main", &s->in_a, &(struct linear_part){.w = p->o_proj, .y = s->delta}, 1,
               b->n_threads);
@@ -344,7 +362,7 @@ static void add_moe(struct builder *b, const struct moe_params *p)
                         .bias = p->bias,
                         .experts = p->experts,
                         .latent_norm = p->latent_norm,
-                        .activation = b->activation,
+                        .activation = b->expert_activation,
                         .one_by_one = !has(b, TECHNIQUE_GROUPING),
                         .logits = s->router,
                         .chosen = s->chosen,
@@ -466,7 +484,9 @@ enum status model_plan(struct plan *plan, const struct model *model, uint32_t ro
                             .rows = rows,
                             .n_threads = team_size(model->team),
                             .n_segments = 1,
-                            .activation = {c->activation == ACTIVATION_SITU, c->situ_beta, c->situ_linear_beta}};
+                            .activation = {.situ = c->activation == ACTIVATION_SITU,
+                                           .beta = c->situ_beta,
+                                           .linear_beta = c->situ_linear_beta}};
     struct builder second = first;
     add_all(&first); /* which shows how long each buffer lives */
     plan_place(plan);

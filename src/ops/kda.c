@@ -5,14 +5,30 @@
 
 #include "base/check.h"
 
-/* Tokens that a tile holds in scratch at a time: enough to keep a state slice in L1 over many of them. */
-enum { KDA_TOKENS = 32, KDA_TAPS_MAX = 8 };
+enum { KDA_TAPS_MAX = 8 };
 
-/* The scratch of a tile: KDA_TOKENS rows of each, all with the same stride. */
+/* What a tile does: all, or one of them where the region is three nodes. */
+enum stage { PREPARE = 1, RECUR = 2, FINISH = 4 };
+
+/* What the stages of a tile hand on, for some tokens: rows with the same stride. */
 struct kda_scratch {
     float *q, *k, *v, *decay, *o, *u, *beta;
     size_t stride;
 };
+
+/* The rows of tokens from `first` on. */
+static struct kda_scratch rows_of(const struct plan_context *context, const struct kda_op *op,
+                                  const struct step_span *span, uint32_t head, uint32_t first)
+{
+    const struct kda_parts *p = &op->parts;
+    const struct buffer buffers[] = {p->q, p->k, p->v, p->decay, p->o, p->u};
+    size_t row = (size_t)span->first_row + first, column = (size_t)head * op->head_dim;
+    struct kda_scratch s = {.stride = p->q.stride, .beta = buffer_row(context, p->beta, head) + row};
+    float **parts[] = {&s.q, &s.k, &s.v, &s.decay, &s.o, &s.u};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        *parts[i] = buffer_row(context, buffers[i], row) + column;
+    return s;
+}
 
 static struct kda_scratch scratch_of(const struct plan_context *context, const struct kda_op *op)
 {
@@ -147,32 +163,66 @@ static void keep_records(const struct kda_op *op, const struct step_span *span, 
     }
 }
 
-static void run_kda(const struct plan_context *context, const void *args, uint32_t tile)
+/* The recurrence over n tokens, and what a rewind needs of them: the state before the first recorded token, and the
+ * records from there on. */
+static void recur(const struct plan_context *context, const struct kda_op *op, const struct step_span *span,
+                  uint32_t head, uint32_t first, uint32_t n, uint32_t recorded, const struct kda_scratch *s)
 {
-    const struct kda_op *op = args;
+    const struct state_layout *layout = span->sequence->layout;
+    float *state = sequence_kda(span->sequence, op->layer, head);
+    context->kernels->kda_f32(s->o, s->u, state, s->q, s->k, s->v, s->decay, s->beta, n, s->stride, op->head_dim,
+                              op->head_dim);
+    if (first >= recorded)
+        keep_records(op, span, head, first, n, s);
+    else if (first + n == recorded && layout->rewinds)
+        memcpy(sequence_kda_base(span->sequence, op->layer, head), state, layout->head_state_floats * sizeof(float));
+}
+
+static void run_stages(const struct plan_context *context, const struct kda_op *op, uint32_t tile, unsigned stages)
+{
     const struct step_span *span = &step_of(context)->spans[tile / op->n_heads];
     const struct state_layout *layout = span->sequence->layout;
     uint32_t head = tile % op->n_heads, n_rows = span->n_rows;
+    bool in_rows = op->parts.q.stride > 0;
     struct kda_scratch s = scratch_of(context, op);
-    float *state = sequence_kda(span->sequence, op->layer, head);
     /* Tokens before `recorded` leave no record. */
     uint32_t recorded = !layout->rewinds ? n_rows : n_rows > REWIND_TOKENS ? n_rows - REWIND_TOKENS : 0;
-    if (recorded == 0)
+    if (recorded == 0 && stages & RECUR)
         advance_base(context, op, span, head);
     for (uint32_t first = 0, n; first < n_rows; first += n) {
         uint32_t end = first < recorded ? recorded : n_rows;
-        n = end - first < KDA_TOKENS ? end - first : KDA_TOKENS;
-        prepare(context, op, span, head, first, n, &s);
-        context->kernels->kda_f32(s.o, s.u, state, s.q, s.k, s.v, s.decay, s.beta, n, s.stride, op->head_dim,
-                                  op->head_dim);
-        finish(context, op, span, head, first, n, &s);
-        if (first >= recorded)
-            keep_records(op, span, head, first, n, &s);
-        else if (first + n == recorded && layout->rewinds)
-            memcpy(sequence_kda_base(span->sequence, op->layer, head), state,
-                   layout->head_state_floats * sizeof(float));
+        n = end - first < op->block ? end - first : op->block;
+        if (in_rows)
+            s = rows_of(context, op, span, head, first);
+        if (stages & PREPARE)
+            prepare(context, op, span, head, first, n, &s);
+        if (stages & RECUR)
+            recur(context, op, span, head, first, n, recorded, &s);
+        if (stages & FINISH)
+            finish(context, op, span, head, first, n, &s);
     }
-    keep_inputs(context, op, span, head);
+    if (stages & PREPARE)
+        keep_inputs(context, op, span, head);
+}
+
+static void run_kda(const struct plan_context *context, const void *args, uint32_t tile)
+{
+    run_stages(context, args, tile, PREPARE | RECUR | FINISH);
+}
+
+static void run_prepare(const struct plan_context *context, const void *args, uint32_t tile)
+{
+    run_stages(context, args, tile, PREPARE);
+}
+
+static void run_recur(const struct plan_context *context, const void *args, uint32_t tile)
+{
+    run_stages(context, args, tile, RECUR);
+}
+
+static void run_finish(const struct plan_context *context, const void *args, uint32_t tile)
+{
+    run_stages(context, args, tile, FINISH);
 }
 
 void kda_rewind(const struct kernels *kernels, struct sequence *sequence, uint32_t n)
@@ -192,15 +242,29 @@ static uint32_t tiles_kda(const struct plan_context *context, const void *args)
     return step_of(context)->n_spans * ((const struct kda_op *)args)->n_heads;
 }
 
+static void add_stage(struct plan *plan, const struct kda_op *op, const char *label, plan_run_fn *run, uint64_t reads,
+                      uint64_t writes)
+{
+    plan_add(plan, (struct plan_node){.label = label, .stream = "main", .run = run, .tiles = tiles_kda, .args = op},
+             reads, writes);
+}
+
 void op_kda(struct plan *plan, const struct kda_op *op)
 {
     CHECK(op->taps >= 1 && op->taps <= KDA_TAPS_MAX);
     struct kda_op *a = plan_args(plan, sizeof *a);
     *a = *op;
     plan_scratch(plan, 7 * KDA_TOKENS * arena_cost(op->head_dim * sizeof(float)));
-    plan_add(plan,
-             (struct plan_node){.label = "kda.heads", .stream = "main", .run = run_kda, .tiles = tiles_kda, .args = a},
-             buffer_bit(op->q) | buffer_bit(op->k) | buffer_bit(op->v) | buffer_bit(op->f) | buffer_bit(op->b) |
-                 buffer_bit(op->g),
-             buffer_bit(op->out) | (uint64_t)1 << op->state);
+    const struct kda_parts *p = &op->parts;
+    uint64_t in = buffer_bit(op->q) | buffer_bit(op->k) | buffer_bit(op->v) | buffer_bit(op->f) | buffer_bit(op->b);
+    uint64_t state = (uint64_t)1 << op->state, gate = buffer_bit(op->g), out = buffer_bit(op->out);
+    if (p->q.stride == 0) {
+        add_stage(plan, a, "kda.heads", run_kda, in | gate, out | state);
+        return;
+    }
+    uint64_t prepared =
+        buffer_bit(p->q) | buffer_bit(p->k) | buffer_bit(p->v) | buffer_bit(p->decay) | buffer_bit(p->beta);
+    add_stage(plan, a, "kda.prepare", run_prepare, in, prepared | state);
+    add_stage(plan, a, "kda.recur", run_recur, prepared, buffer_bit(p->o) | buffer_bit(p->u) | state);
+    add_stage(plan, a, "kda.finish", run_finish, gate, buffer_bit(p->o) | out);
 }

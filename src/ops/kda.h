@@ -1,4 +1,5 @@
-/* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head).
+/* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head); or three, to see
+ * what one is worth.
  *
  * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay
  * and write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go
@@ -9,6 +10,8 @@
 #include <stdbool.h>
 
 #include "ops/step.h"
+
+enum { KDA_TOKENS = 32 }; /* of a block: enough to keep a state slice in L1 over many of them */
 
 struct kda_op {
     uint32_t layer; /* among the KDA layers: which state of the sequence */
@@ -23,6 +26,12 @@ struct kda_op {
     bool bounded_decay;
     float decay_bound, eps;
     uint32_t state; /* resource of the recurrent state */
+    uint32_t block; /* tokens that go through a state slice while it is in the L1 cache */
+    /* Where the region is three nodes: what they hand on, [rows][H K] each and write strengths [H][rows]. Without
+     * (stride 0) it is one. */
+    struct kda_parts {
+        struct buffer q, k, v, decay, o, u, beta;
+    } parts;
 };
 
 void op_kda(struct plan *plan, const struct kda_op *op);

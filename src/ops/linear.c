@@ -17,6 +17,12 @@ struct logits_args {
     uint32_t tile_outputs;
 };
 
+struct activate_args {
+    struct activation_kind kind;
+    struct buffer out;
+    uint32_t columns, per_row;
+};
+
 struct ffn_args {
     struct inputs x;
     struct buffer hidden;
@@ -144,9 +150,29 @@ void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsig
         buffer_bit(x), 0);
 }
 
+static void run_activate(const struct plan_context *context, const void *args, uint32_t row)
+{
+    const struct activate_args *a = args;
+    for (uint32_t i = row * a->per_row; i < (row + 1) * a->per_row; i++)
+        activate(context->kernels, a->kind, buffer_row(context, a->out, i), buffer_row(context, a->kind.gates, i),
+                 buffer_row(context, a->kind.ups, i), a->columns);
+}
+
+void op_activate(struct plan *plan, const char *label, const char *stream, struct activation_kind kind,
+                 struct buffer out, uint32_t columns, uint32_t per_row)
+{
+    struct activate_args *a = plan_args(plan, sizeof *a);
+    *a = (struct activate_args){kind, out, columns, per_row};
+    plan_add(
+        plan,
+        (struct plan_node){.label = label, .stream = stream, .run = run_activate, .tiles = step_tiles_rows, .args = a},
+        buffer_bit(kind.gates) | buffer_bit(kind.ups), buffer_bit(out));
+}
+
 static void run_ffn_inner(const struct plan_context *context, const void *args, uint32_t tile)
 {
     const struct ffn_args *a = args;
+    bool apart = a->activation.gates.stride > 0;
     uint32_t first, n_rows = step_of(context)->n_rows;
     struct matrix gate = tile_of(&a->gate, tile, a->tile_outputs, &first);
     struct matrix up = tile_of(&a->up, tile, a->tile_outputs, &first);
@@ -156,12 +182,12 @@ static void run_ffn_inner(const struct plan_context *context, const void *args, 
         uint32_t rows[LINEAR_ROWS], n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
         for (uint32_t i = 0; i < n; i++) {
             rows[i] = row + i;
-            g[i] = gates + i * TILE_OUTPUTS_MAX;
-            u[i] = ups + i * TILE_OUTPUTS_MAX;
+            g[i] = apart ? buffer_row(context, a->activation.gates, row + i) + first : gates + i * TILE_OUTPUTS_MAX;
+            u[i] = apart ? buffer_row(context, a->activation.ups, row + i) + first : ups + i * TILE_OUTPUTS_MAX;
         }
         inputs_product(context, &a->x, inputs_form(&a->x, &gate), g, rows, &gate, n);
         inputs_product(context, &a->x, inputs_form(&a->x, &up), u, rows, &up, n);
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; !apart && i < n; i++)
             activate(context->kernels, a->activation, buffer_row(context, a->hidden, row + i) + first, g[i], u[i],
                      gate.rows);
     }
@@ -187,5 +213,8 @@ void op_ffn_inner(struct plan *plan, const char *label, const char *stream, stru
     plan_add(
         plan,
         (struct plan_node){.label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
-        buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]), buffer_bit(hidden));
+        buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]),
+        activation.gates.stride ? buffer_bit(activation.gates) | buffer_bit(activation.ups) : buffer_bit(hidden));
+    if (activation.gates.stride)
+        op_activate(plan, "ffn.activate", stream, activation, hidden, gate->rows, 1);
 }

@@ -27,11 +27,15 @@ void op_linear(struct plan *plan, const char *label, const char *stream, struct 
 /* Adds the output head: step->logits = W x for the first n_logit_rows rows of x. */
 void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsigned n_threads);
 
-/* Adds hidden = act(W_gate x) * (W_up x), the inner half of a gated FFN. */
+/* Which gated activation. With buffers of the rows and width of what it gives it is a node of its own, which finds gates
+ * and ups there; without (stride 0) the tile that made them applies it. */
 struct activation_kind {
     bool situ;
     float beta, linear_beta;
+    struct buffer gates, ups;
 };
+
+/* Adds hidden = act(W_gate x) * (W_up x), the inner half of a gated FFN. */
 void op_ffn_inner(struct plan *plan, const char *label, const char *stream, struct inputs *x, struct buffer hidden,
                   const struct matrix *gate, const struct matrix *up, struct activation_kind activation,
                   unsigned n_threads);
@@ -39,6 +43,10 @@ void op_ffn_inner(struct plan *plan, const char *label, const char *stream, stru
 /* The gated activation of n values. */
 void activate(const struct kernels *kernels, struct activation_kind kind, float *y, const float *gate, const float *up,
               size_t n);
+
+/* Adds the activation of `per_row` rows of `columns` values for each row of the step, from its buffers to `out`. */
+void op_activate(struct plan *plan, const char *label, const char *stream, struct activation_kind kind,
+                 struct buffer out, uint32_t columns, uint32_t per_row);
 
 /* How many outputs of `total` a tile takes, so that every thread gets several tiles. */
 uint32_t linear_tile_outputs(uint32_t total, unsigned n_threads);

@@ -199,6 +199,7 @@ static void run_inner(const struct plan_context *context, const void *args, uint
     const struct experts_args *a = args;
     const struct moe_op *op = &a->op;
     struct groups g = groups_of(context, op);
+    bool apart = op->activation.gates.stride > 0;
     uint32_t first, count, begin, end;
     uint32_t e = tile_expert(&g, tile, op->inner, a->tile_outputs, &first, &count, &begin, &end);
     struct matrix gate = matrix_rows(&op->experts[e].gate, first, count);
@@ -208,13 +209,13 @@ static void run_inner(const struct plan_context *context, const void *args, uint
         float *gp[EXPERT_ROWS], *up_rows[EXPERT_ROWS];
         uint32_t rows[EXPERT_ROWS], n = end - at < a->rows_together ? end - at : a->rows_together;
         for (uint32_t i = 0; i < n; i++) {
-            gp[i] = gates + (size_t)i * a->tile_outputs;
-            up_rows[i] = ups + (size_t)i * a->tile_outputs;
+            gp[i] = apart ? buffer_row(context, op->activation.gates, at + i) + first : gates + i * a->tile_outputs;
+            up_rows[i] = apart ? buffer_row(context, op->activation.ups, at + i) + first : ups + i * a->tile_outputs;
             rows[i] = g.pairs[at + i] / op->n_chosen;
         }
         inputs_product(context, &a->x, inputs_form(&a->x, &gate), gp, rows, &gate, n);
         inputs_product(context, &a->x, inputs_form(&a->x, &up), up_rows, rows, &up, n);
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; !apart && i < n; i++)
             activate(context->kernels, op->activation, buffer_row(context, a->hidden, at + i) + first, gp[i],
                      up_rows[i], count);
     }
@@ -283,7 +284,11 @@ void op_moe_experts(struct plan *plan, const struct moe_op *op, unsigned n_threa
     plan_add(plan,
              (struct plan_node){
                  .label = "moe.inner", .stream = "main", .run = run_inner, .tiles = tiles_inner, .args = inner},
-             reads, buffer_bit(inner->hidden));
+             reads,
+             op->activation.gates.stride ? buffer_bit(op->activation.gates) | buffer_bit(op->activation.ups)
+                                         : buffer_bit(inner->hidden));
+    if (op->activation.gates.stride)
+        op_activate(plan, "moe.activate", "main", op->activation, inner->hidden, op->inner, op->n_chosen);
     for (uint32_t e = 0; e < op->n_experts; e++) {
         op_narrow(plan, "main", op->hidden, &op->experts[e].down);
         reads_down |= forms_read(op->hidden, &op->experts[e].down);

@@ -128,13 +128,23 @@ static void run_slot(const struct plan_context *context, const void *args, uint3
         }
         if (tap && slot->tap == TAP_MIXTURE)
             memcpy(tap, h, r->width * sizeof(float));
-        context->kernels->rms_norm_f32(x, h, slot->norm, r->width, r->eps);
+        if (!r->norm_apart)
+            context->kernels->rms_norm_f32(x, h, slot->norm, r->width, r->eps);
+        else if (h != x)
+            memcpy(x, h, r->width * sizeof(float));
         watch(context, r, slot->slot, row, sum);
     }
     if (slot->closes) {
         memcpy(buffer_row(context, r->blocks, (size_t)slot->n_blocks * r->rows + row), sum, r->width * sizeof(float));
         buffer_row(context, r->inverse, row)[slot->n_blocks] = inverse_rms(context->kernels, r, sum);
     }
+}
+
+static void run_norm(const struct plan_context *context, const void *args, uint32_t tile)
+{
+    const struct slot_args *a = args;
+    float *x = buffer_row(context, a->slot.x, tile);
+    context->kernels->rms_norm_f32(x, x, a->slot.norm, a->residual.width, a->residual.eps);
 }
 
 static uint32_t tiles_slot(const struct plan_context *context, const void *args)
@@ -176,6 +186,11 @@ void op_slot(struct plan *plan, const struct residual *residual, const struct re
         plan,
         (struct plan_node){.label = "residual.slot", .stream = "main", .run = run_slot, .tiles = tiles_slot, .args = a},
         reads & ~writes, writes);
+    if (slot->norm && residual->norm_apart)
+        plan_add(plan,
+                 (struct plan_node){
+                     .label = "residual.norm", .stream = "main", .run = run_norm, .tiles = tiles_slot, .args = a},
+                 0, buffer_bit(slot->x));
     if (slot->closes && !residual->one_stage)
         add_history(plan, residual, slot, n_threads);
 }

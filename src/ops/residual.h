@@ -21,6 +21,7 @@ struct residual {
     struct buffer inverse; /* [rows][B] 1 / rms of each closed block */
     struct buffer history; /* [rows][B n_slots] phase 1: block . query, before the factor 1 / rms */
     bool one_stage;        /* no phase 1: every slot scores all blocks itself */
+    bool norm_apart;       /* a slot's norm is a node of its own */
 };
 
 enum tap_kind { TAP_NONE, TAP_MIXTURE, TAP_SUM };

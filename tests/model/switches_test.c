@@ -11,7 +11,7 @@
 #include "lab/policy.h"
 #include "laws_help.h"
 
-enum { OTHERS_MAX = 6, SEQUENCES = 3, SEQUENCE_TOKENS = 30, TEXT_TOKENS = 90, COMBINATIONS_MAX = 64 };
+enum { OTHERS_MAX = 10, SEQUENCES = 3, SEQUENCE_TOKENS = 30, TEXT_TOKENS = 90, COMBINATIONS_MAX = 64 };
 
 /* `off` is the technique switched off (NULL: the default is), `others` are the values that are not the default. What
  * this machine lacks is skipped. */
@@ -30,8 +30,8 @@ static const struct toggle {
     {"pack", false, "off", {"off"}},
     {"without",
      false,
-     "projections+attn-res+grouping+sharing+segments",
-     {"projections", "attn-res", "grouping", "sharing", "segments"}},
+     "all",
+     {"projections", "attn-res", "grouping", "sharing", "segments", "norms", "epilogue", "kda-region", "flash-kda"}},
     {"kv", true, "f32", {"bf16", "f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
@@ -228,9 +228,10 @@ static void random_pairs(void **state)
 }
 
 /* The most queries and tokens that kernels were called with. */
-static _Atomic size_t most_queries, most_tokens;
+static _Atomic size_t most_queries, most_tokens, most_kda_tokens;
 static attend_f32_fn *attend;
 static linear_f32_fn *linear;
+static kda_f32_fn *kda;
 
 static void raise_to(_Atomic size_t *most, size_t n)
 {
@@ -251,14 +252,23 @@ static void watched_linear(float *const *y, const float *const *x, const struct 
     linear(y, x, w, n_tokens);
 }
 
-/* Feeds a text with the kernels of attention and of experts watched. */
+static void watched_kda(float *o, float *u, float *S, const float *q, const float *k, const float *v,
+                        const float *decay, const float *beta, size_t n_tokens, size_t stride, size_t K, size_t V)
+{
+    raise_to(&most_kda_tokens, n_tokens);
+    kda(o, u, S, q, k, v, decay, beta, n_tokens, stride, K, V);
+}
+
+/* Feeds a text with the kernels of attention, experts and KDA watched. */
 static void feed_watched(struct model *model, const struct golden *g)
 {
-    most_queries = most_tokens = 0;
+    most_queries = most_tokens = most_kda_tokens = 0;
     attend = model->kernels.attend_f32;
     linear = model->kernels.linear_mxfp4;
+    kda = model->kernels.kda_f32;
     model->kernels.attend_f32 = watched_attend;
     model->kernels.linear_mxfp4 = watched_linear;
+    model->kernels.kda_f32 = watched_kda;
     struct answers answers = feed_pieces(model, g->tokens, g->n_tokens, NULL, 0);
     answers_free(&answers);
 }
@@ -270,12 +280,13 @@ static void techniques_are_left_out(void **state)
     static const struct {
         const char *name;
         int nodes; /* more (1) or fewer (-1) than with it; 0: the same nodes cut otherwise */
-    } list[] = {{"projections", 1}, {"attn-res", -1}, {"segments", -1}, {"sharing", 0}, {"grouping", 0}};
+    } list[] = {{"projections", 1}, {"attn-res", -1}, {"segments", -1},  {"sharing", 0},  {"grouping", 0},
+                {"norms", 1},       {"epilogue", 1},  {"kda-region", 1}, {"flash-kda", 0}};
     struct golden g = golden_load("k31-s1", TEXT_TOKENS);
     struct model_options options = exact_options(TEXT_TOKENS);
     struct model *with = open_or_fail(g.directory, &options);
     feed_watched(with, &g);
-    assert_true(most_queries > 1 && most_tokens > 1);
+    assert_true(most_queries > 1 && most_tokens > 1 && most_kda_tokens > 1);
     unsigned all = 0;
     struct error err;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -285,6 +296,7 @@ static void techniques_are_left_out(void **state)
         feed_watched(model, &g);
         assert_int_equal(most_queries == 1, options.without == 1u << TECHNIQUE_SHARING);
         assert_int_equal(most_tokens == 1, options.without == 1u << TECHNIQUE_GROUPING);
+        assert_int_equal(most_kda_tokens == 1, options.without == 1u << TECHNIQUE_FLASH_KDA);
         int more = (int)model->plans[0].n_nodes - (int)with->plans[0].n_nodes;
         assert_int_equal((more > 0) - (more < 0), list[i].nodes);
         model_close(model);
@@ -292,7 +304,9 @@ static void techniques_are_left_out(void **state)
     assert_int_equal(all, (1u << TECHNIQUE_COUNT) - 1);
     assert_int_equal(techniques_parse(&all, "sharing,grouping+sharing", &err), STATUS_OK);
     assert_int_equal(all, 1u << TECHNIQUE_SHARING | 1u << TECHNIQUE_GROUPING);
-    static const char *const wrong[] = {"share", "sharing,", ",sharing", "sharing grouping", "+"};
+    assert_int_equal(techniques_parse(&all, "all", &err), STATUS_OK);
+    assert_int_equal(all, (1u << TECHNIQUE_COUNT) - 1);
+    static const char *const wrong[] = {"al", "sharing,allx", "share", "sharing,", ",sharing", "sharing grouping", "+"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(techniques_parse(&all, wrong[i], &err), STATUS_ARGUMENT);
     model_close(with);
