@@ -30,6 +30,8 @@ struct plan_context {
 };
 
 typedef void plan_run_fn(const struct plan_context *context, const void *args, uint32_t tile);
+/* Fetches into the caches what tile `share * n_tiles / shares` reads first and no node writes: weights. */
+typedef void plan_ahead_fn(const void *args, unsigned share, unsigned shares);
 typedef uint32_t plan_tiles_fn(const struct plan_context *context, const void *args);
 
 struct plan_node {
@@ -38,6 +40,7 @@ struct plan_node {
     plan_run_fn *run;
     plan_tiles_fn *tiles;
     const void *args;
+    plan_ahead_fn *ahead; /* or NULL */
     /* Filled by plan_add. */
     uint32_t layer; /* see plan_layer */
     bool awaited;   /* some node waits for this one */

@@ -34,6 +34,7 @@ enum status runner_init(struct runner *runner, struct team *team, const struct k
                               .kernels = kernels,
                               .mode = mode,
                               .streams = true,
+                              .early_start = true,
                               .patience_seconds = usual_patience_seconds,
                               .progress_stride = stride,
                               .scratch_bytes = arena_cost(scratch_bytes),
@@ -160,12 +161,24 @@ static void wait_for(struct run *run, uint32_t producer, uint32_t waiting, unsig
     }
 }
 
-/* Waits for what node `index` needs. Without streams that is the node before it, which has waited for all others. */
+static bool must_wait(const struct run *run, uint32_t index)
+{
+    const struct plan_node *node = &run->plan->nodes[index];
+    for (uint32_t w = 0; w < node->n_waits; w++)
+        if (!is_done(progress_of(run->runner, node->waits[w])))
+            return true;
+    return false;
+}
+
+/* Waits for what node `index` needs, and has the weights fetched meanwhile that the worker will begin with. Without
+ * streams it waits for the node before, which has waited for all others. */
 static void wait_inputs(struct run *run, uint32_t index, unsigned worker)
 {
     const struct plan_node *node = &run->plan->nodes[index];
     struct recorder *recorder = run->runner->recorder;
     double begin = recorder ? clock_seconds() : 0;
+    if (run->runner->early_start && node->ahead && must_wait(run, index))
+        node->ahead(node->args, worker, team_size(run->runner->team));
     if (!run->runner->streams && index > 0)
         wait_for(run, index - 1, index, worker);
     for (uint32_t w = 0; run->runner->streams && w < node->n_waits; w++)

@@ -35,6 +35,7 @@ static const struct ablate_switch {
     {"without=epilogue", "activations are nodes of their own", NEEDS_NOTHING},
     {"without=kda-region", "a KDA layer's heads are three nodes", NEEDS_NOTHING},
     {"without=flash-kda", "KDA states go through the caches for every token", NEEDS_NOTHING},
+    {"without=early-start", "who must wait fetches no weights meanwhile", NEEDS_NOTHING},
     {"without=segments", "keys are not split over threads", NEEDS_NOTHING},
     {"pack=off", "INT8 products from rows, not panels", NEEDS_NOTHING},
     {"kv=int16", "latents in INT16, attention in integers", NEEDS_NOTHING},

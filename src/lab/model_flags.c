@@ -35,8 +35,8 @@ const char model_flags_help[] =
     "      --streams on|off  in a graph run, overlap what is independent, or go node by node (default on)\n"
     "      --without LIST    leave techniques out, to measure them: projections, attn-res, grouping, sharing, "
     "segments,\n"
-    "                        norms, epilogue, kda-region, flash-kda, or all (docs/PERFORMANCE.md); the\n"
-    "                        numbers are the same\n";
+    "                        norms, epilogue, kda-region, flash-kda, early-start, or all\n"
+    "                        (docs/PERFORMANCE.md); the numbers are the same\n";
 
 struct model_flags model_flags_default(void)
 {

@@ -115,6 +115,7 @@ static enum status make_runner(struct model *model, struct error *err)
     }
     TRY(runner_init(&model->runner, model->team, &model->kernels, model->options.exec, nodes, workspace, scratch, err));
     model->runner.streams = model->options.streams;
+    model->runner.early_start = (model->options.without & 1u << TECHNIQUE_EARLY_START) == 0;
     return STATUS_OK;
 }
 

@@ -59,15 +59,35 @@ static struct matrix tile_of(const struct matrix *w, uint32_t tile, uint32_t til
     return matrix_rows(w, *first, left < tile_outputs ? left : tile_outputs);
 }
 
+enum { AHEAD_STREAMS = 4, AHEAD_BYTES = 1024 }; /* kernels read a tile in about as many streams */
+
+/* The beginnings of the streams of a tile. */
+static void fetch_tile(const struct matrix *w)
+{
+    for (uint32_t s = 0; s < AHEAD_STREAMS; s++) {
+        const char *row = (const char *)w->data + s * w->rows / AHEAD_STREAMS * matrix_row_bytes(w);
+        for (size_t at = 0; at < AHEAD_BYTES && at < matrix_row_bytes(w); at += 64)
+            __builtin_prefetch(row + at, 0, 2);
+    }
+}
+
+/* The part of a tile, and the tile's outputs of it. */
+static const struct linear_part *linear_tile(const struct linear_args *a, uint32_t tile, struct matrix *w,
+                                             uint32_t *first)
+{
+    uint32_t part = a->n_parts - 1;
+    while (a->parts[part].first_tile > tile)
+        part--;
+    *w = tile_of(&a->parts[part].w, tile - a->parts[part].first_tile, a->tile_outputs, first);
+    return &a->parts[part];
+}
+
 static void run_linear(const struct plan_context *context, const void *args, uint32_t tile)
 {
     const struct linear_args *a = args;
-    uint32_t part_index = a->n_parts - 1;
-    while (a->parts[part_index].first_tile > tile)
-        part_index--;
-    const struct linear_part *part = &a->parts[part_index];
     uint32_t first, n_rows = step_of(context)->n_rows;
-    struct matrix w = tile_of(&part->w, tile - part->first_tile, a->tile_outputs, &first);
+    struct matrix w;
+    const struct linear_part *part = linear_tile(a, tile, &w, &first);
     for (uint32_t row = 0; row < n_rows; row += LINEAR_ROWS) {
         float *y[LINEAR_ROWS];
         uint32_t rows[LINEAR_ROWS], n = n_rows - row < LINEAR_ROWS ? n_rows - row : LINEAR_ROWS;
@@ -77,6 +97,15 @@ static void run_linear(const struct plan_context *context, const void *args, uin
         }
         inputs_product(context, &a->x, part->form, y, rows, &w, n);
     }
+}
+
+static void linear_ahead(const void *args, unsigned share, unsigned shares)
+{
+    const struct linear_args *a = args;
+    struct matrix w;
+    uint32_t first;
+    linear_tile(a, (uint32_t)(share * (uint64_t)a->n_tiles / shares), &w, &first);
+    fetch_tile(&w);
 }
 
 static uint32_t tiles_linear(const struct plan_context *context, const void *args)
@@ -111,7 +140,12 @@ void op_linear(struct plan *plan, const char *label, const char *stream, struct 
     }
     a->x = *x;
     plan_add(plan,
-             (struct plan_node){.label = label, .stream = stream, .run = run_linear, .tiles = tiles_linear, .args = a},
+             (struct plan_node){.label = label,
+                                .stream = stream,
+                                .run = run_linear,
+                                .tiles = tiles_linear,
+                                .args = a,
+                                .ahead = linear_ahead},
              reads, writes);
 }
 
@@ -193,6 +227,14 @@ static void run_ffn_inner(const struct plan_context *context, const void *args, 
     }
 }
 
+static void ffn_inner_ahead(const void *args, unsigned share, unsigned shares)
+{
+    const struct ffn_args *a = args;
+    uint32_t first, n_tiles = div_up(a->gate.rows, a->tile_outputs);
+    struct matrix gate = tile_of(&a->gate, (uint32_t)(share * (uint64_t)n_tiles / shares), a->tile_outputs, &first);
+    fetch_tile(&gate);
+}
+
 static uint32_t tiles_ffn_inner(const struct plan_context *context, const void *args)
 {
     (void)context;
@@ -210,11 +252,15 @@ void op_ffn_inner(struct plan *plan, const char *label, const char *stream, stru
     op_narrow(plan, stream, x, up);
     *a = (struct ffn_args){*x, hidden, *gate, *up, activation, linear_tile_outputs(gate->rows, n_threads)};
     plan_scratch(plan, 2 * LINEAR_ROWS * TILE_OUTPUTS_MAX * sizeof(float));
-    plan_add(
-        plan,
-        (struct plan_node){.label = label, .stream = stream, .run = run_ffn_inner, .tiles = tiles_ffn_inner, .args = a},
-        buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]),
-        activation.gates.stride ? buffer_bit(activation.gates) | buffer_bit(activation.ups) : buffer_bit(hidden));
+    plan_add(plan,
+             (struct plan_node){.label = label,
+                                .stream = stream,
+                                .run = run_ffn_inner,
+                                .tiles = tiles_ffn_inner,
+                                .args = a,
+                                .ahead = ffn_inner_ahead},
+             buffer_bit(x->forms[inputs_form(x, gate)]) | buffer_bit(x->forms[inputs_form(x, up)]),
+             activation.gates.stride ? buffer_bit(activation.gates) | buffer_bit(activation.ups) : buffer_bit(hidden));
     if (activation.gates.stride)
         op_activate(plan, "ffn.activate", stream, activation, hidden, gate->rows, 1);
 }

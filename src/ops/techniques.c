@@ -5,9 +5,16 @@
 #include <string.h>
 
 static const char *const names[TECHNIQUE_COUNT] = {
-    [TECHNIQUE_PROJECTIONS] = "projections", [TECHNIQUE_ATTN_RES] = "attn-res",     [TECHNIQUE_GROUPING] = "grouping",
-    [TECHNIQUE_SHARING] = "sharing",         [TECHNIQUE_SEGMENTS] = "segments",     [TECHNIQUE_NORMS] = "norms",
-    [TECHNIQUE_EPILOGUE] = "epilogue",       [TECHNIQUE_KDA_REGION] = "kda-region", [TECHNIQUE_FLASH_KDA] = "flash-kda",
+    [TECHNIQUE_PROJECTIONS] = "projections",
+    [TECHNIQUE_ATTN_RES] = "attn-res",
+    [TECHNIQUE_GROUPING] = "grouping",
+    [TECHNIQUE_SHARING] = "sharing",
+    [TECHNIQUE_SEGMENTS] = "segments",
+    [TECHNIQUE_EARLY_START] = "early-start",
+    [TECHNIQUE_NORMS] = "norms",
+    [TECHNIQUE_EPILOGUE] = "epilogue",
+    [TECHNIQUE_KDA_REGION] = "kda-region",
+    [TECHNIQUE_FLASH_KDA] = "flash-kda",
 };
 
 /* The technique whose name is the n characters at `name`; TECHNIQUE_COUNT if there is none. */

@@ -13,6 +13,7 @@ enum technique {
     TECHNIQUE_EPILOGUE,    /* gates and ups meet in the tile that made them; without: in a node of their own */
     TECHNIQUE_KDA_REGION,  /* a head of KDA is one node from convolution to output gate; without: it is three */
     TECHNIQUE_FLASH_KDA,   /* a state slice stays in the L1 cache for many tokens; without: for one */
+    TECHNIQUE_EARLY_START, /* a worker that must wait fetches the weights that it will begin with; without: it waits */
     TECHNIQUE_SEGMENTS,    /* the keys of a single token are split over threads; without: its heads alone are */
     TECHNIQUE_COUNT,
 };

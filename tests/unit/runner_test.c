@@ -379,12 +379,62 @@ static void the_end_of_a_step_is_watched_too(void **state)
     }
 }
 
+/* ---- early start ---- */
+
+static _Atomic unsigned fetched[2], n_fetched;
+
+static void note_fetched(const void *args, unsigned share, unsigned shares)
+{
+    (void)args;
+    assert_true(share < 2 && shares == 2);
+    fetched[share]++;
+    n_fetched++;
+}
+
+/* How often a node's weights were fetched that two workers came to at different times, or one alone. */
+static unsigned count_fetches(bool early_start)
+{
+    struct plan plan;
+    struct runner runner;
+    struct team *team;
+    struct error err;
+    must(plan_init(&plan, 2, 64, &err), &err);
+    struct buffer buffer = plan_buffer(&plan, 2, 1);
+    struct plan_node node = {.label = "sleepy", .stream = "main", .run = run_sleepy, .tiles = tiles_two};
+    plan_add(&plan, node, 0, buffer_bit(buffer));
+    node.ahead = note_fetched;
+    plan_add(&plan, node, buffer_bit(buffer), 0);
+    plan_seal(&plan);
+    open_runner(&runner, &team, &plan, 2, EXEC_GRAPH);
+    assert_true(runner.early_start);
+    runner.early_start = early_start;
+    n_fetched = fetched[0] = fetched[1] = 0;
+    runner_run(&runner, &plan, NULL);
+    runner_fini(&runner);
+    team_close(team);
+    plan_fini(&plan);
+    assert_int_equal(fetched[0] + fetched[1], n_fetched);
+    return n_fetched;
+}
+
+/* The worker that is through first must wait for the other: it fetches its own share, once, if it is to. */
+static void who_waits_fetches_meanwhile(void **state)
+{
+    (void)state;
+    unsigned n = 0;
+    assert_int_equal(count_fetches(false), 0);
+    for (int turn = 0; turn < 20 && n == 0; turn++) /* a worker that took both tiles has nobody to wait for */
+        n = count_fetches(true);
+    assert_int_equal(n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_gives_the_same_bits),   cmocka_unit_test(waits_name_no_node_twice),
         cmocka_unit_test(a_recorder_sees_every_tile_once), cmocka_unit_test(shared_places_change_nothing),
         cmocka_unit_test(who_waits_too_long_says_so_once), cmocka_unit_test(the_end_of_a_step_is_watched_too),
+        cmocka_unit_test(who_waits_fetches_meanwhile),
     };
     return cmocka_run_group_tests_name("runner", tests, NULL, NULL);
 }
