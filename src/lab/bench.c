@@ -54,8 +54,9 @@ static const char help[] =
     "      --json            one JSON object: machine, rows\n"
     "      --csv             one line a row\n"
     "      --plot FILE.svg   also draws speed over depth\n"
-    "      --ablate          each switch against the default, by turns, with the ratio of their speeds (default\n"
-    "                        --prefill 512 --decode 4096 --batch 1 --repeat 5)\n"
+    "      --ablate[=KEY=VALUE,...]  each switch, or the policy that is named, against the default, by turns, with "
+    "the\n"
+    "                        ratio of their speeds (default --prefill 512 --decode 4096 --batch 1 --repeat 5)\n"
     "      --layers          where a step's time goes, by kinds of layers, each beside its floors (default\n"
     "                        --prefill 256 --decode 32768 --batch 1)\n"
     "      --predict CONFIG  and how fast the model of that config.json would generate, each part as near its floor "
@@ -71,6 +72,7 @@ static const char examples[] =
     "  day0 bench -m DIR --prefill 256 --depth 0,4096 --decode none --csv > speed.csv\n"
     "  day0 bench -m DIR --prefill 64 --decode 0,1024 --batch 1 --plot speed.svg\n"
     "  day0 bench --ablate --prefill none --decode 64 --repeat 1\n"
+    "  day0 bench --ablate=kv=bf16,act=exact --prefill none --decode 1024\n"
     "  day0 bench --layers --prefill 64 --decode 1024 --predict models/jargon-k31/config.json\n"
     "  day0 bench --probe\n";
 
@@ -167,6 +169,7 @@ static enum status parse(struct bench_command *c, int option, struct error *err)
     case FLAG_LAYERS:
         return choose_mode(c, MODE_LAYERS, err);
     case FLAG_ABLATE:
+        r->policy = optarg;
         return choose_mode(c, MODE_ABLATE, err);
     case FLAG_PROBE:
         return choose_mode(c, MODE_PROBE, err);
@@ -310,7 +313,7 @@ int lab_bench(int argc, char **argv)
                                             {"json", no_argument, NULL, FLAG_JSON},
                                             {"csv", no_argument, NULL, FLAG_CSV},
                                             {"plot", required_argument, NULL, FLAG_PLOT},
-                                            {"ablate", no_argument, NULL, FLAG_ABLATE},
+                                            {"ablate", optional_argument, NULL, FLAG_ABLATE},
                                             {"layers", no_argument, NULL, FLAG_LAYERS},
                                             {"predict", required_argument, NULL, FLAG_PREDICT},
                                             {"bandwidth", required_argument, NULL, FLAG_BANDWIDTH},

@@ -226,7 +226,8 @@ static void find_reason(struct ablation *a, const struct ablate_switch *s, char 
 static void tell(struct ablation *a)
 {
     if (a->request->progress)
-        a->request->progress(a->request->progress_context, ++a->done, (uint64_t)N_SWITCHES * a->n_works);
+        a->request->progress(a->request->progress_context, ++a->done,
+                             (a->request->policy ? 1 : (uint64_t)N_SWITCHES) * a->n_works);
 }
 
 static enum status run_switch(struct ablation *a, const struct ablate_switch *s, struct error *err)
@@ -249,6 +250,9 @@ static enum status run_switch(struct ablation *a, const struct ablate_switch *s,
 
 static enum status run(struct ablation *a, struct error *err)
 {
+    struct policy policy;
+    if (a->request->policy)
+        TRY(policy_parse(&policy, a->request->policy, &a->request->options, err));
     list_works(a);
     for (uint32_t i = 0; i < a->n_works; i++) {
         const struct work *w = &a->works[i];
@@ -268,6 +272,9 @@ static enum status run(struct ablation *a, struct error *err)
             return error_set(err, STATUS_MEMORY,
                              "there is no room for %u sequences of %u tokens; choose a smaller --batch",
                              a->works[i].batch, a->works[i].depth);
+    const struct ablate_switch named = {a->request->policy, "as named", NEEDS_NOTHING};
+    if (a->request->policy)
+        return run_switch(a, &named, err);
     for (size_t s = 0; s < N_SWITCHES; s++)
         TRY(run_switch(a, &switches[s], err));
     return STATUS_OK;

@@ -27,6 +27,7 @@ struct bench_request {
     struct model_options options; /* context and sequences are set by the bench */
     struct bench_list prefill, prefill_depths, depths, batches;
     uint32_t repeat;
+    const char *policy; /* of an ablation: the one to measure (lab/policy.h); NULL: every switch */
     bool probe;         /* measure the machine's rates too, which takes some seconds and 1 GiB */
     double seconds_min; /* the timings of a row of generation together */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* or NULL */
