@@ -10,14 +10,20 @@ INLINE v16 integer_anchor(void)
     return v16_set(12582912.0f);
 }
 
-/* dot[h * blocks + b] = the sum over p of codes[h][2 p, 2 p + 1] with panel[p][b]; codes of heads are `stride` apart,
- * pairs of the panel `step`. */
-INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step, size_t n_pairs,
-                      const int heads, const int blocks)
+/* Rows to fetch into the cache meanwhile: `bytes` of each. */
+struct pairs_ahead {
+    const void *const *rows;
+    size_t n, bytes;
+};
+
+/* Adds pairs [from, to), see below, while a row is fetched, or none. */
+INLINE void pair_dots_part(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step,
+                           size_t from, size_t to, const char *row, size_t row_step, const int heads, const int blocks)
 {
-    UNROLL for (int i = 0; i < heads * blocks; i++)
-        dot[i] = v16i_set(0);
-    for (size_t p = 0; p < n_pairs; p++, panel += step) {
+    panel += from * step;
+    for (size_t p = from; p < to; p++, panel += step) {
+        if (row_step)
+            __builtin_prefetch(row + (p - from) * row_step, 0, 2);
         v16i lanes[PAIR_BLOCKS];
         UNROLL for (int b = 0; b < blocks; b++)
             lanes[b] = v16i_load(panel + 16 * b);
@@ -29,4 +35,30 @@ INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int3
                 dot[h * blocks + b] = v16i_add_pairs(dot[h * blocks + b], lanes[b], both);
         }
     }
+}
+
+/* dot[h * blocks + b] = the sum over p of codes[h][2 p, 2 p + 1] with panel[p][b]; codes of heads are `stride` apart,
+ * pairs of the panel `step`. */
+INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step, size_t n_pairs,
+                      const int heads, const int blocks)
+{
+    UNROLL for (int i = 0; i < heads * blocks; i++)
+        dot[i] = v16i_set(0);
+    pair_dots_part(dot, codes, stride, panel, step, 0, n_pairs, NULL, 0, heads, blocks);
+}
+
+/* The same, and the fetching of rows is spread over it. */
+INLINE void pair_dots_ahead(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step,
+                            size_t n_pairs, struct pairs_ahead ahead, const int heads, const int blocks)
+{
+    UNROLL for (int i = 0; i < heads * blocks; i++)
+        dot[i] = v16i_set(0);
+    size_t from = 0;
+    for (size_t r = 0; r < ahead.n && from < n_pairs; r++) {
+        size_t length = n_pairs / ahead.n + 1, to = from + length < n_pairs ? from + length : n_pairs;
+        pair_dots_part(dot, codes, stride, panel, step, from, to, ahead.rows[r], ahead.bytes / length + 1, heads,
+                       blocks);
+        from = to;
+    }
+    pair_dots_part(dot, codes, stride, panel, step, from, n_pairs, NULL, 0, heads, blocks);
 }
