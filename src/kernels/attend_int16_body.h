@@ -153,11 +153,12 @@ INLINE void int16_values(float *acc, int16_t (*codes)[INT16_GROUP], const float 
 }
 
 void BODY(attend_int16)(float *acc, float *peak, float *total, float *scores, const void *q, const void *const *rows,
-                        size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                        const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
     int16_scores(scores, q, rows, n_heads, n_rows, width);
     for (size_t h = 0; h < n_heads; h++) {
         float *score = scores + h * n_rows;
+        mask_scores(score, mask, n_rows);
         peak[h] = peak_of(score, n_rows);
         total[h] = exp_and_sum(score, score, n_rows, peak[h]);
     }

@@ -2,7 +2,13 @@
  * rows. */
 #include "kernels/kernels.h"
 
-INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each,
+INLINE void mask_scores(float *scores, const float *mask, size_t n)
+{
+    for (size_t i = 0; mask && i < n; i += 16)
+        v16_store_first(scores + i, v16_add(v16_load_first(scores + i, n - i), v16_load_first(mask + i, n - i)), n - i);
+}
+
+INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each, const float *mask,
                    size_t n_heads, size_t n_rows, size_t width, size_t latent, const enum dtype dtype)
 {
     struct rows rows = {NULL, 0, each, NULL, dtype};
@@ -17,6 +23,7 @@ INLINE void attend(float *acc, float *peak, float *total, float *scores, const f
         }
         dots(score, query, &rows, n_rows, width, n, dtype);
         for (size_t h = 0; h < n; h++) {
+            mask_scores(score[h], mask, n_rows);
             peak[first + h] = peak_of(score[h], n_rows);
             total[first + h] = exp_and_sum(score[h], score[h], n_rows, peak[first + h]);
         }
@@ -25,15 +32,15 @@ INLINE void attend(float *acc, float *peak, float *total, float *scores, const f
 }
 
 void BODY(attend_f32)(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                      size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                      const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
-    attend(acc, peak, total, scores, q, rows, n_heads, n_rows, width, latent, DTYPE_F32);
+    attend(acc, peak, total, scores, q, rows, mask, n_heads, n_rows, width, latent, DTYPE_F32);
 }
 
 void BODY(attend_bf16)(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                       size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                       const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
-    attend(acc, peak, total, scores, q, rows, n_heads, n_rows, width, latent, DTYPE_BF16);
+    attend(acc, peak, total, scores, q, rows, mask, n_heads, n_rows, width, latent, DTYPE_BF16);
 }
 
 void BODY(attend_merge_f32)(float *acc, float *peak, float *total, const float *acc2, const float *peak2,

@@ -17,8 +17,10 @@ static float score(const float *q, const void *row, size_t width, enum dtype dty
 }
 
 /* Scores to weights, their peak and their sum. */
-static void soften(float *scores, float *peak, float *total, size_t n_rows)
+static void soften(float *scores, float *peak, float *total, const float *mask, size_t n_rows)
 {
+    for (size_t i = 0; mask && i < n_rows; i++)
+        scores[i] += mask[i];
     *peak = scores[0];
     for (size_t i = 1; i < n_rows; i++)
         *peak = scores[i] > *peak ? scores[i] : *peak;
@@ -28,11 +30,11 @@ static void soften(float *scores, float *peak, float *total, size_t n_rows)
 }
 
 static void attend_head(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                        size_t n_rows, size_t width, size_t latent, enum dtype dtype)
+                        const float *mask, size_t n_rows, size_t width, size_t latent, enum dtype dtype)
 {
     for (size_t i = 0; i < n_rows; i++)
         scores[i] = score(q, rows[i], width, dtype);
-    soften(scores, peak, total, n_rows);
+    soften(scores, peak, total, mask, n_rows);
     for (size_t c = 0; c < latent; c++) {
         float sum = 0.0f;
         for (size_t i = 0; i < n_rows; i++)
@@ -42,19 +44,19 @@ static void attend_head(float *acc, float *peak, float *total, float *scores, co
 }
 
 void attend_f32_ref(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                    size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                    const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
     for (size_t h = 0; h < n_heads; h++)
-        attend_head(acc + h * latent, &peak[h], &total[h], scores + h * n_rows, q + h * width, rows, n_rows, width,
-                    latent, DTYPE_F32);
+        attend_head(acc + h * latent, &peak[h], &total[h], scores + h * n_rows, q + h * width, rows, mask, n_rows,
+                    width, latent, DTYPE_F32);
 }
 
 void attend_bf16_ref(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *rows,
-                     size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                     const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
     for (size_t h = 0; h < n_heads; h++)
-        attend_head(acc + h * latent, &peak[h], &total[h], scores + h * n_rows, q + h * width, rows, n_rows, width,
-                    latent, DTYPE_BF16);
+        attend_head(acc + h * latent, &peak[h], &total[h], scores + h * n_rows, q + h * width, rows, mask, n_rows,
+                    width, latent, DTYPE_BF16);
 }
 
 static float int16_score(const void *q, const void *row, size_t width)
@@ -88,12 +90,12 @@ static void int16_mix(float *acc, const float *weights, const void *const *rows,
 }
 
 void attend_int16_ref(float *acc, float *peak, float *total, float *scores, const void *q, const void *const *rows,
-                      size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                      const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
     for (size_t h = 0; h < n_heads; h++, acc += latent, scores += n_rows) {
         for (size_t i = 0; i < n_rows; i++)
             scores[i] = int16_score((const char *)q + h * int16_row_bytes(width), rows[i], width);
-        soften(scores, &peak[h], &total[h], n_rows);
+        soften(scores, &peak[h], &total[h], mask, n_rows);
         for (size_t c = 0; c < latent; c++)
             acc[c] = 0.0f;
         for (size_t i = 0; i < n_rows; i += INT16_GROUP)

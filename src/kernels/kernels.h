@@ -9,6 +9,9 @@
 #include "tensor/matrix.h"
 #include "tensor/narrow.h"
 
+/* Of a row that is masked: its weight is 0 beside any that is not. */
+#define ATTEND_MASKED (-0x1p100f)
+
 /* Function types and prototypes of every body. */
 #define KERNEL(name, result, parameters)                                                                               \
     typedef result name##_fn parameters;                                                                               \

@@ -45,6 +45,7 @@ static const struct ablate_switch {
     {"li=bf16", "index keys in BF16", NEEDS_INDEX},
     {"li=mxfp8", "index keys in MXFP8", NEEDS_INDEX},
     {"li-scan=exact", "every index score exactly", NEEDS_INDEX},
+    {"sfa=masked", "all positions are read, the unselected masked", NEEDS_INDEX},
     {"threads=1", "one thread", NEEDS_NOTHING},
 };
 #define N_SWITCHES (sizeof switches / sizeof *switches)

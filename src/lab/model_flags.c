@@ -28,6 +28,8 @@ const char model_flags_help[] =
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --li-scan bounds|exact  which index scores are computed exactly: those that 16-bit bounds leave open\n"
     "                        (default), or all; the choices are the same\n"
+    "      --sfa gather|masked  sparse attention reads the selected positions alone (default), or all and masks the\n"
+    "                        rest, to measure what that is worth; sums are rounded elsewhere\n"
     "      --threads N       threads (default: one a core)\n"
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"
@@ -94,8 +96,8 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
                              *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                              *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
-                             *const switches[] = {"off", "on"}, *const denses[] = {"mxfp8", "int8", "mxfp4"},
-                             *const experts[] = {"mxfp4", "int8"};
+                             *const sfas[] = {"gather", "masked"}, *const switches[] = {"off", "on"},
+                             *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
     static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
                             li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
                             dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
@@ -144,6 +146,10 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
     case FLAG_LI_SCAN:
         TRY(choose("li-scan", value, scans, 2, &chosen, err));
         o->index_scan = (enum dsa_scan)chosen;
+        return STATUS_OK;
+    case FLAG_SFA:
+        TRY(choose("sfa", value, sfas, 2, &chosen, err));
+        o->masked = chosen;
         return STATUS_OK;
     case FLAG_THREADS:
         return flag_count("threads", value, 1, TEAM_THREADS_MAX, &o->n_threads, err);

@@ -10,11 +10,11 @@
 static const struct {
     const char *name;
     int flag;
-} keys[] = {{"act", FLAG_ACT},           {"cpu", FLAG_CPU},         {"dense", FLAG_DENSE},
-            {"exec", FLAG_EXEC},         {"kv", FLAG_KV},           {"experts", FLAG_EXPERTS},
-            {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},           {"li-scan", FLAG_LI_SCAN},
-            {"pack", FLAG_PACK},         {"streams", FLAG_STREAMS}, {"threads", FLAG_THREADS},
-            {"without", FLAG_WITHOUT}};
+} keys[] = {{"act", FLAG_ACT},           {"cpu", FLAG_CPU},        {"dense", FLAG_DENSE},
+            {"exec", FLAG_EXEC},         {"kv", FLAG_KV},          {"experts", FLAG_EXPERTS},
+            {"li-scale", FLAG_LI_SCALE}, {"li", FLAG_LI},          {"li-scan", FLAG_LI_SCAN},
+            {"pack", FLAG_PACK},         {"sfa", FLAG_SFA},        {"streams", FLAG_STREAMS},
+            {"threads", FLAG_THREADS},   {"without", FLAG_WITHOUT}};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
 static enum status no_such_key(const char *pair, struct error *err)

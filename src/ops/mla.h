@@ -40,6 +40,7 @@ struct mla_op {
     bool output_gate;
     uint32_t cache; /* resource of latents and index keys */
     bool sparse;    /* attend to the selected positions only */
+    bool masked;    /* and that by masking all others, instead of gathering the selected rows */
     bool alone;     /* no two queries share a cache row that is read */
     uint32_t topk;
     struct buffer selected;   /* [rows][topk] positions, ascending */

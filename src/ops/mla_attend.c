@@ -27,6 +27,7 @@ struct partial {
 
 struct attend_scratch {
     const void **rows;
+    float *mask;
     char *q; /* [queries], query_bytes apart */
     float *scores;
     struct partial chunk, segment, sum;
@@ -40,7 +41,7 @@ struct queries {
 
 static uint32_t n_keys_of(const struct plan_context *context, const struct mla_op *op, uint32_t row)
 {
-    if (op->sparse)
+    if (op->sparse && !op->masked)
         return *(const uint32_t *)(void *)buffer_row(context, op->n_selected, row);
     return step_row_position(step_of(context), row) + 1;
 }
@@ -77,8 +78,9 @@ static struct partial take_partial(struct arena *arena, uint32_t queries, uint32
 static size_t scratch_bytes(const struct attend_args *a)
 {
     uint32_t queries = a->tile_heads * a->tile_rows;
-    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost(queries * query_room(&a->op)) +
-           arena_cost((size_t)queries * ATTEND_CHUNK * sizeof(float)) + 3 * partial_bytes(queries, a->op.latent);
+    return arena_cost(ATTEND_CHUNK * sizeof(void *)) + arena_cost(ATTEND_CHUNK * sizeof(float)) +
+           arena_cost(queries * query_room(&a->op)) + arena_cost((size_t)queries * ATTEND_CHUNK * sizeof(float)) +
+           3 * partial_bytes(queries, a->op.latent);
 }
 
 static struct attend_scratch scratch_of(const struct plan_context *context, const struct attend_args *a)
@@ -87,6 +89,7 @@ static struct attend_scratch scratch_of(const struct plan_context *context, cons
     struct arena arena = {.start = context->scratch, .capacity_bytes = scratch_bytes(a)};
     struct attend_scratch s;
     s.rows = arena_take(&arena, ATTEND_CHUNK * sizeof(void *));
+    s.mask = arena_take(&arena, ATTEND_CHUNK * sizeof(float));
     s.q = arena_take(&arena, queries * query_room(&a->op));
     s.scores = arena_take(&arena, (size_t)queries * ATTEND_CHUNK * sizeof(float));
     s.chunk = take_partial(&arena, queries, a->op.latent);
@@ -113,12 +116,32 @@ static void attend(const struct plan_context *context, const struct mla_op *op, 
 {
     const struct kernels *k = context->kernels;
     uint32_t width = mla_width(op);
+    const float *mask = op->sparse && op->masked ? s->mask : NULL;
     if (latents == DTYPE_INT16)
-        k->attend_int16(out.acc, out.peak, out.total, s->scores, q, s->rows, n_queries, n_rows, width, op->latent);
+        k->attend_int16(out.acc, out.peak, out.total, s->scores, q, s->rows, mask, n_queries, n_rows, width,
+                        op->latent);
     else
         (latents == DTYPE_F32 ? k->attend_f32 : k->attend_bf16)(out.acc, out.peak, out.total, s->scores,
-                                                                (const float *)(const void *)q, s->rows, n_queries,
-                                                                n_rows, width, op->latent);
+                                                                (const float *)(const void *)q, s->rows, mask,
+                                                                n_queries, n_rows, width, op->latent);
+}
+
+/* The mask of positions [first, first + n), of which `n_selected` ascending ones are selected. */
+static void mask_unselected(float *mask, uint32_t first, uint32_t n, const uint32_t *selected, uint32_t n_selected)
+{
+    uint32_t low = 0, high = n_selected;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (selected[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bool found = low < n_selected && selected[low] == first + i;
+        mask[i] = found ? 0.0f : ATTEND_MASKED;
+        low += found;
+    }
 }
 
 /* One chunk of keys for all queries. All rows see all keys of a chunk but the last, which ends with the row. */
@@ -127,11 +150,15 @@ static void attend_chunk(const struct plan_context *context, const struct mla_op
 {
     enum dtype latents = q->sequence->layout->latent_dtype;
     const uint32_t *selected = op->sparse ? (const uint32_t *)(void *)buffer_row(context, op->selected, q->row) : NULL;
+    bool gathers = selected && !op->masked;
     bool last = chunk + 1 == q->n_chunks;
     uint32_t first = chunk * ATTEND_CHUNK, most = n_keys_of(context, op, q->row + q->n_rows - 1) - first;
     most = most < ATTEND_CHUNK ? most : ATTEND_CHUNK;
     for (uint32_t i = 0; i < most; i++)
-        s->rows[i] = sequence_latent(q->sequence, op->layer, selected ? selected[first + i] : first + i);
+        s->rows[i] = sequence_latent(q->sequence, op->layer, gathers ? selected[first + i] : first + i);
+    if (selected && !gathers)
+        mask_unselected(s->mask, first, most, selected,
+                        *(const uint32_t *)(void *)buffer_row(context, op->n_selected, q->row));
     uint32_t step = last ? 1 : q->n_rows;
     for (uint32_t r = 0; r < q->n_rows; r += step) {
         struct partial p = partial_at(out, r * q->n_heads, op->latent);

@@ -1,6 +1,7 @@
 /* The laws under every switch: each one alone, all off, and random pairs. A switch that is one of speed alone gives the
  * bits of the default; one that changes numbers keeps the laws among its own numbers. Another switch is another line
  * of the table: a key of policies (lab/policy.h) and its values. */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static const struct toggle {
     {"kv", true, "f32", {"bf16", "f32"}},
     {"li", true, "f32", {"mxfp8", "f32"}},
     {"li-scale", true, "floor", {"ceil"}},
+    {"sfa", true, "masked", {"masked"}},
     {"li-scan", false, "exact", {"exact"}},
 };
 enum { N_TOGGLES = sizeof toggles / sizeof *toggles };
@@ -230,6 +232,7 @@ static void random_pairs(void **state)
 
 /* The most queries and tokens that kernels were called with. */
 static _Atomic size_t most_queries, most_tokens, most_kda_tokens;
+static _Atomic bool saw_mask;
 static attend_f32_fn *attend;
 static linear_f32_fn *linear;
 static kda_f32_fn *kda;
@@ -241,10 +244,13 @@ static void raise_to(_Atomic size_t *most, size_t n)
 }
 
 static void watched_attend(float *acc, float *peak, float *total, float *scores, const float *q,
-                           const void *const *rows, size_t n_heads, size_t n_rows, size_t width, size_t latent)
+                           const void *const *rows, const float *mask, size_t n_heads, size_t n_rows, size_t width,
+                           size_t latent)
 {
     raise_to(&most_queries, n_heads);
-    attend(acc, peak, total, scores, q, rows, n_heads, n_rows, width, latent);
+    if (mask)
+        saw_mask = true;
+    attend(acc, peak, total, scores, q, rows, mask, n_heads, n_rows, width, latent);
 }
 
 static void watched_linear(float *const *y, const float *const *x, const struct matrix *w, size_t n_tokens)
@@ -314,13 +320,43 @@ static void techniques_are_left_out(void **state)
     golden_free(&g);
 }
 
+/* Masking the unselected positions is the same attention as leaving them out, but for roundings. */
+static void masked_is_gathered(void **state)
+{
+    (void)state;
+    struct golden g = golden_load("k31-s1", TEXT_TOKENS);
+    struct model_options options = exact_options(TEXT_TOKENS);
+    struct answers answers[2];
+    for (int masked = 0; masked < 2; masked++) {
+        options.masked = masked;
+        struct model *model = open_or_fail(g.directory, &options);
+        attend = model->kernels.attend_f32;
+        model->kernels.attend_f32 = watched_attend;
+        saw_mask = false;
+        answers[masked] = feed_pieces(model, g.tokens, g.n_tokens, NULL, 0);
+        assert_int_equal(saw_mask, masked);
+        model_close(model);
+    }
+    double difference = 0, size = 0;
+    assert_int_equal(answers[0].n_logits, answers[1].n_logits);
+    for (size_t i = 0; i < answers[0].n_logits; i++) {
+        double d = (double)answers[1].logits[i] - answers[0].logits[i];
+        difference += d * d;
+        size += (double)answers[0].logits[i] * answers[0].logits[i];
+    }
+    print_message("masked against gathered: relative RMS %.2g\n", sqrt(difference / size));
+    assert_true(difference > 0 && difference <= 1e-10 * size);
+    answers_free(&answers[0]);
+    answers_free(&answers[1]);
+    golden_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_switch_alone),
-        cmocka_unit_test(all_off),
-        cmocka_unit_test(random_pairs),
-        cmocka_unit_test(techniques_are_left_out),
+        cmocka_unit_test(each_switch_alone),  cmocka_unit_test(all_off),
+        cmocka_unit_test(random_pairs),       cmocka_unit_test(techniques_are_left_out),
+        cmocka_unit_test(masked_is_gathered),
     };
     return cmocka_run_group_tests_name("switches", tests, NULL, NULL);
 }
