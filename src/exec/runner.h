@@ -20,7 +20,7 @@ struct runner {
     const struct kernels *kernels; /* borrowed */
     enum exec_mode mode;
     /* For the owner to change between runs. */
-    bool early_start;          /* see wait_inputs */
+    bool early_start;          /* who must wait has its first weights fetched meanwhile (plan_node.ahead) */
     bool streams;              /* a node waits for what it needs; false: for all nodes before it, too */
     double patience_seconds;   /* until a wait is reported */
     struct recorder *recorder; /* borrowed; NULL: nothing is recorded */

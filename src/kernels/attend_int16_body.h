@@ -1,5 +1,5 @@
 /* Attention over rows of 16-bit integers. Rows are turned into panels: for scores 16 rows side by side, for values two
- * rows beside each other in 16 columns. All heads share a panel while it is in the L1 cache. */
+ * rows beside each other in 32 columns. All heads share a panel while it is in the L1 cache. */
 #include <stdbool.h>
 
 #include "kernels/kernels.h"

@@ -16,7 +16,7 @@ struct pairs_ahead {
     size_t n, bytes;
 };
 
-/* Adds pairs [from, to), see below, while a row is fetched, or none. */
+/* Adds pairs [from, to), see below, and fetches a row meanwhile, if row_step is not 0. */
 INLINE void pair_dots_part(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step,
                            size_t from, size_t to, const char *row, size_t row_step, const int heads, const int blocks)
 {
@@ -38,16 +38,7 @@ INLINE void pair_dots_part(v16i *dot, const int16_t *codes, size_t stride, const
 }
 
 /* dot[h * blocks + b] = the sum over p of codes[h][2 p, 2 p + 1] with panel[p][b]; codes of heads are `stride` apart,
- * pairs of the panel `step`. */
-INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step, size_t n_pairs,
-                      const int heads, const int blocks)
-{
-    UNROLL for (int i = 0; i < heads * blocks; i++)
-        dot[i] = v16i_set(0);
-    pair_dots_part(dot, codes, stride, panel, step, 0, n_pairs, NULL, 0, heads, blocks);
-}
-
-/* The same, and the fetching of rows is spread over it. */
+ * pairs of the panel `step`. The fetching of rows is spread over it: in a burst it would hold up what follows. */
 INLINE void pair_dots_ahead(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step,
                             size_t n_pairs, struct pairs_ahead ahead, const int heads, const int blocks)
 {
@@ -61,4 +52,10 @@ INLINE void pair_dots_ahead(v16i *dot, const int16_t *codes, size_t stride, cons
         from = to;
     }
     pair_dots_part(dot, codes, stride, panel, step, from, n_pairs, NULL, 0, heads, blocks);
+}
+
+INLINE void pair_dots(v16i *dot, const int16_t *codes, size_t stride, const int32_t *panel, size_t step, size_t n_pairs,
+                      const int heads, const int blocks)
+{
+    pair_dots_ahead(dot, codes, stride, panel, step, n_pairs, (struct pairs_ahead){0}, heads, blocks);
 }

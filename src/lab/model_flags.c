@@ -91,17 +91,19 @@ static enum status choose(const char *name, const char *value, const char *const
     return error_set(err, STATUS_ARGUMENT, "--%s takes %s, not '%s'", name, list, value);
 }
 
+/* The values of flags, and what they stand for. */
+static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
+                         *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
+                         *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
+                         *const sfas[] = {"gather", "masked"}, *const switches[] = {"off", "on"},
+                         *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
+static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
+                        li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
+                        dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
+                        expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};
+
 enum status model_flags_take(struct model_flags *flags, int option, const char *value, bool *known, struct error *err)
 {
-    static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
-                             *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                             *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
-                             *const sfas[] = {"gather", "masked"}, *const switches[] = {"off", "on"},
-                             *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
-    static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
-                            li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
-                            dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
-                            expert_types[] = {DTYPE_MXFP4, DTYPE_INT8};
     struct model_options *o = &flags->options;
     int chosen = 0;
     *known = true;

@@ -58,8 +58,8 @@ static enum status check_options(const struct model *model, struct error *err)
     uint32_t width = latent_width(&model->config);
     if (o->latent_dtype == DTYPE_INT16 && width > INT16_ROW_MAX)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "--kv int16 takes latents of at most %d values, here they have %u; %s", INT16_ROW_MAX, width,
-                         "use --kv bf16");
+                         "--kv int16 takes latents of at most %d values, here they have %u; use --kv bf16",
+                         INT16_ROW_MAX, width);
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t dim = model->config.is_kda[l] ? 0 : model->params.layers[l].mla.indexer.head_dim;
         if (o->index_dtype == DTYPE_MXFP8 && dim % MX_BLOCK != 0)

@@ -22,8 +22,8 @@
 
 #include "tensor/dtype.h"
 
-/* Rows of 16-bit integers are nearer to their values than BF16, and faster where integers are; like ACT_DEFAULT a matter
- * of the architecture, not of the tier. */
+/* Rows of 16-bit integers are nearer to their values than BF16, and faster where products of integers are; like
+ * ACT_DEFAULT a matter of the architecture, not of the tier. */
 #ifdef __x86_64__
 #define LATENT_DEFAULT DTYPE_INT16
 #else
