@@ -251,7 +251,7 @@ static void add_stage(struct plan *plan, const struct kda_op *op, const char *la
 
 void op_kda(struct plan *plan, const struct kda_op *op)
 {
-    CHECK(op->taps >= 1 && op->taps <= KDA_TAPS_MAX);
+    CHECK(op->taps >= 1 && op->taps <= KDA_TAPS_MAX && op->block >= 1 && op->block <= KDA_TOKENS);
     struct kda_op *a = plan_args(plan, sizeof *a);
     *a = *op;
     plan_scratch(plan, 7 * KDA_TOKENS * arena_cost(op->head_dim * sizeof(float)));

@@ -142,7 +142,8 @@ static struct kda_op make_op(struct plan *plan, const struct node_inputs *in)
                         .o_norm = in->o_norm,
                         .bounded_decay = in->bound < 0,
                         .decay_bound = in->bound,
-                        .eps = 1e-5f};
+                        .eps = 1e-5f,
+                        .block = KDA_TOKENS};
     struct buffer *buffers[] = {&op.q, &op.k, &op.v, &op.f, &op.g, &op.out};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         *buffers[i] = plan_buffer(plan, TOKENS, INNER);
