@@ -1,5 +1,5 @@
-/* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head); or three, to see
- * what one is worth.
+/* Kimi Delta Attention between its input projections and its output projection: one node, a tile a (span, head);
+ * or three, to see what one is worth.
  *
  * A tile owns its head's state, convolution tails and output columns: short convolutions, SiLU, normalization, decay
  * and write strength, the recurrence, the output norm and the output gate, all without leaving the core. Tokens go

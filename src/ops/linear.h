@@ -27,8 +27,8 @@ void op_linear(struct plan *plan, const char *label, const char *stream, struct 
 /* Adds the output head: step->logits = W x for the first n_logit_rows rows of x. */
 void op_logits(struct plan *plan, struct buffer x, const struct matrix *w, unsigned n_threads);
 
-/* Which gated activation. With buffers of the rows and width of what it gives it is a node of its own, which finds gates
- * and ups there; without (stride 0) the tile that made them applies it. */
+/* Which gated activation. With buffers of the rows and width of what it gives it is a node of its own, which finds
+ * gates and ups there; without (stride 0) the tile that made them applies it. */
 struct activation_kind {
     bool situ;
     float beta, linear_beta;

@@ -6,8 +6,8 @@
  *     layer 1: ...
  *
  * A latent row is the normed latent (R values) followed by the shared key part (rope values), in `latent_dtype` (INT16:
- * a row of tensor/int16_row.h). An index block holds 16 keys side by side, as kernels/index.def lays them out. Layers without an indexer have no index
- * blocks.
+ * a row of tensor/int16_row.h). An index block holds 16 keys side by side, as kernels/index.def lays them out. Layers
+ * without an indexer have no index blocks.
  *
  * A KDA layer keeps, for each head, S [ceil(V / 16)][K][16] float32, and the last inputs of its three convolutions as
  * a ring over positions. Sequences that can be rewound also keep the state of some tokens ago and a ring of (k, u,
