@@ -8,8 +8,8 @@ INLINE void mask_scores(float *scores, const float *mask, size_t n)
         v16_store_first(scores + i, v16_add(v16_load_first(scores + i, n - i), v16_load_first(mask + i, n - i)), n - i);
 }
 
-INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each, const float *mask,
-                   size_t n_heads, size_t n_rows, size_t width, size_t latent, const enum dtype dtype)
+INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each,
+                   const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent, const enum dtype dtype)
 {
     struct rows rows = {NULL, 0, each, NULL, dtype};
     for (size_t first = 0; first < n_heads; first += PANEL_GROUP) {
