@@ -9,7 +9,8 @@ INLINE void mask_scores(float *scores, const float *mask, size_t n)
 }
 
 INLINE void attend(float *acc, float *peak, float *total, float *scores, const float *q, const void *const *each,
-                   const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent, const enum dtype dtype)
+                   const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent,
+                   const enum dtype dtype)
 {
     struct rows rows = {NULL, 0, each, NULL, dtype};
     for (size_t first = 0; first < n_heads; first += PANEL_GROUP) {
