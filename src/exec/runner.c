@@ -161,17 +161,19 @@ static void wait_for(struct run *run, uint32_t producer, uint32_t waiting, unsig
     }
 }
 
+/* Without streams a node waits for the one before, which has waited for all others. */
 static bool must_wait(const struct run *run, uint32_t index)
 {
     const struct plan_node *node = &run->plan->nodes[index];
+    if (!run->runner->streams)
+        return index > 0 && !is_done(progress_of(run->runner, index - 1));
     for (uint32_t w = 0; w < node->n_waits; w++)
         if (!is_done(progress_of(run->runner, node->waits[w])))
             return true;
     return false;
 }
 
-/* Waits for what node `index` needs, and has the weights fetched meanwhile that the worker will begin with. Without
- * streams it waits for the node before, which has waited for all others. */
+/* Waits for what node `index` needs, and has the weights fetched meanwhile that the worker will begin with. */
 static void wait_inputs(struct run *run, uint32_t index, unsigned worker)
 {
     const struct plan_node *node = &run->plan->nodes[index];

@@ -28,8 +28,6 @@ const char model_flags_help[] =
     "      --li-scale floor|ceil  scale rule of MXFP8 (default floor)\n"
     "      --li-scan bounds|exact  which index scores are computed exactly: those that 16-bit bounds leave open\n"
     "                        (default), or all; the choices are the same\n"
-    "      --sfa gather|masked  sparse attention reads the selected positions alone (default), or all and masks the\n"
-    "                        rest, to measure what that is worth; sums are rounded elsewhere\n"
     "      --threads N       threads (default: one a core)\n"
     "      --cpu TIER        strongest instruction tier: ref, avx2, avx512, avx512fp16, neon (default: the best; or\n"
     "                        $DAY0_CPU)\n"

@@ -22,7 +22,7 @@ enum {
     FLAG_NO_CACHE,
     FLAG_PACK, /* of policies alone: "on" or "off" */
     FLAG_NO_PACK,
-    FLAG_SFA,
+    FLAG_SFA, /* of policies alone: "gather" or "masked" */
     FLAG_LI_SCAN,
     FLAG_THREADS,
     FLAG_CPU,
@@ -42,7 +42,7 @@ enum {
         {"exec", required_argument, NULL, FLAG_EXEC}, {"dense", required_argument, NULL, FLAG_DENSE},                  \
         {"experts", required_argument, NULL, FLAG_EXPERTS}, {"no-cache", no_argument, NULL, FLAG_NO_CACHE},            \
         {"streams", required_argument, NULL, FLAG_STREAMS}, {"no-pack", no_argument, NULL, FLAG_NO_PACK},              \
-        {"without", required_argument, NULL, FLAG_WITHOUT}, {"sfa", required_argument, NULL, FLAG_SFA},                \
+        {"without", required_argument, NULL, FLAG_WITHOUT},                                                            \
     {                                                                                                                  \
         "accept-unknown", no_argument, NULL, FLAG_ACCEPT_UNKNOWN                                                       \
     }

@@ -33,7 +33,7 @@ struct model_options {
     enum dtype index_dtype;      /* --li: F32, BF16 or MXFP8 */
     enum mx_rule index_rule;     /* --li-scale */
     enum dsa_scan index_scan;    /* --li-scan: the same choices either way */
-    bool masked;                 /* --sfa masked: the unselected positions are masked, not left out */
+    bool masked;                 /* policy sfa=masked: the unselected positions are masked, not left out */
     unsigned without;            /* --without: a set of enum technique */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
     bool pack;                   /* panels for what meets INT8 (--no-pack: rows as they are) */

@@ -299,7 +299,7 @@ static void add_mla(struct builder *b, const struct mla_params *p, uint32_t ordi
                          .output_gate = c->mla_output_gate,
                          .cache = s->cache,
                          .sparse = sparse,
-                         .masked = b->model->options.masked,
+                         .masked = sparse && b->model->options.masked,
                          .alone = !has(b, TECHNIQUE_SHARING),
                          .topk = b->model->topk,
                          .selected = s->selected,

@@ -116,7 +116,7 @@ static void attend(const struct plan_context *context, const struct mla_op *op, 
 {
     const struct kernels *k = context->kernels;
     uint32_t width = mla_width(op);
-    const float *mask = op->sparse && op->masked ? s->mask : NULL;
+    const float *mask = op->masked ? s->mask : NULL;
     if (latents == DTYPE_INT16)
         k->attend_int16(out.acc, out.peak, out.total, s->scores, q, s->rows, mask, n_queries, n_rows, width,
                         op->latent);
@@ -156,7 +156,7 @@ static void attend_chunk(const struct plan_context *context, const struct mla_op
     most = most < ATTEND_CHUNK ? most : ATTEND_CHUNK;
     for (uint32_t i = 0; i < most; i++)
         s->rows[i] = sequence_latent(q->sequence, op->layer, gathers ? selected[first + i] : first + i);
-    if (selected && !gathers)
+    if (op->masked)
         mask_unselected(s->mask, first, most, selected,
                         *(const uint32_t *)(void *)buffer_row(context, op->n_selected, q->row));
     uint32_t step = last ? 1 : q->n_rows;

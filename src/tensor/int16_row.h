@@ -15,6 +15,7 @@
 enum {
     INT16_ROW_MAX = 4096,     /* values of a row */
     INT16_ROW_LENGTH = 32700, /* roundings add at most 0.5 sqrt(INT16_ROW_MAX), and no code may pass 32767 */
+    INT16_GROUP = 64,         /* rows that are mixed by codes of one unit */
 };
 
 /* Codes that a row of n values has room for. */
@@ -58,7 +59,5 @@ static inline float int16_weight_unit(float sum, float peak)
     float unit = of_sum < of_peak ? of_peak : of_sum;
     return unit <= 0x1p-100f ? 0x1p-100f : unit;
 }
-
-enum { INT16_GROUP = 64 };
 
 #endif

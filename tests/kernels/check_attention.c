@@ -18,7 +18,8 @@ static const struct shape shapes_bench[] = {
 enum { ROWS_MAX = 256 };
 
 struct arrays {
-    float *acc, *peak, *total, *scores, *q;
+    float *acc, *peak, *total, *scores;
+    const void *q; /* floats, or rows of 16-bit integers */
     const float *mask;
     const void *rows[ROWS_MAX];
 };
@@ -36,7 +37,7 @@ static bool compare_head(struct check *c, const struct arrays *a, const struct s
     for (size_t i = 0; i < shape->n_rows; i++) {
         double score = 0.0, magnitude = 0.0;
         for (size_t d = 0; d < shape->width; d++) {
-            double term = a->q[h * shape->width + d] * element(a->rows[i], d, dtype);
+            double term = ((const float *)a->q)[h * shape->width + d] * element(a->rows[i], d, dtype);
             score += term, magnitude += fabs(term);
         }
         score += a->mask ? a->mask[i] : 0.0;
@@ -65,15 +66,22 @@ static bool compare_head(struct check *c, const struct arrays *a, const struct s
     return true;
 }
 
-/* Every other case has a mask, which leaves some row. */
-static const float *mask_of(struct check *c, size_t s, size_t n_rows)
+/* Names a case and takes what all of attention needs. Every other case has a mask, which leaves some row. */
+static struct arrays attend_case(struct check *c, size_t s, const struct shape *shape)
 {
+    CHECK(shape->n_rows <= ROWS_MAX);
+    begin(c, "heads=%zu rows=%zu width=%zu latent=%zu", shape->n_heads, shape->n_rows, shape->width, shape->latent);
+    struct arrays a = {.acc = floats(c, OUTPUT, shape->n_heads * shape->latent),
+                       .peak = floats(c, OUTPUT, shape->n_heads),
+                       .total = floats(c, OUTPUT, shape->n_heads),
+                       .scores = floats(c, SCRATCH, shape->n_heads * shape->n_rows)};
     if (c->bench || s % 2 == 0)
-        return NULL;
-    float *mask = floats(c, INPUT, n_rows);
-    for (size_t i = 0; i < n_rows; i++)
-        mask[i] = i == n_rows / 2 || rng_below(&c->rng, 3) ? 0.0f : ATTEND_MASKED;
-    return mask;
+        return a;
+    float *mask = floats(c, INPUT, shape->n_rows);
+    for (size_t i = 0; i < shape->n_rows; i++)
+        mask[i] = i == shape->n_rows / 2 || rng_below(&c->rng, 3) ? 0.0f : ATTEND_MASKED;
+    a.mask = mask;
+    return a;
 }
 
 static void check_attend(struct check *c, enum dtype dtype)
@@ -81,16 +89,10 @@ static void check_attend(struct check *c, enum dtype dtype)
     const struct shape *list = c->bench ? shapes_bench : shapes;
     for (size_t s = 0; s < (c->bench ? COUNT(shapes_bench) : COUNT(shapes)); s++) {
         struct shape shape = list[s];
-        CHECK(shape.n_rows <= ROWS_MAX);
-        begin(c, "heads=%zu rows=%zu width=%zu latent=%zu", shape.n_heads, shape.n_rows, shape.width, shape.latent);
-        struct arrays a;
-        a.acc = floats(c, OUTPUT, shape.n_heads * shape.latent);
-        a.peak = floats(c, OUTPUT, shape.n_heads);
-        a.total = floats(c, OUTPUT, shape.n_heads);
-        a.scores = floats(c, SCRATCH, shape.n_heads * shape.n_rows);
-        a.q = floats(c, INPUT, shape.n_heads * shape.width);
-        a.mask = mask_of(c, s, shape.n_rows);
-        fill_normal(c, a.q, shape.n_heads * shape.width, 3.0f / sqrtf((float)shape.width));
+        struct arrays a = attend_case(c, s, &shape);
+        float *q = floats(c, INPUT, shape.n_heads * shape.width);
+        a.q = q;
+        fill_normal(c, q, shape.n_heads * shape.width, 3.0f / sqrtf((float)shape.width));
         size_t n = shape.n_rows * shape.width, element_bytes = dtype == DTYPE_F32 ? 4 : 2;
         char *cache = dtype == DTYPE_F32 ? (char *)floats(c, INPUT, n) : (char *)shorts(c, INPUT, n);
         if (dtype == DTYPE_F32)
@@ -146,13 +148,6 @@ void check_attend_bf16(struct check *c)
     check_attend(c, DTYPE_BF16);
 }
 
-struct int16_arrays {
-    float *acc, *peak, *total, *scores;
-    char *q;
-    const float *mask;
-    const void *rows[ROWS_MAX];
-};
-
 static double int16_value(const void *row, size_t i, size_t width)
 {
     return (double)((const int16_t *)row)[i] * int16_row_unit(row, width);
@@ -160,11 +155,11 @@ static double int16_value(const void *row, size_t i, size_t width)
 
 /* One head against float64 over the values that the rows stand for. Scores lose three roundings of float32, and a
  * weight half a unit of its group. */
-static bool compare_int16_head(struct check *c, const struct int16_arrays *a, const struct shape *shape, size_t h)
+static bool compare_int16_head(struct check *c, const struct arrays *a, const struct shape *shape, size_t h)
 {
     double weight[ROWS_MAX], weight_error[ROWS_MAX], total = 0.0, total_error = 0.0, half[ROWS_MAX / INT16_GROUP + 1];
     double peak = reference(c, a->peak)[h], best = -INFINITY;
-    const void *q = a->q + h * int16_row_bytes(shape->width);
+    const void *q = (const char *)a->q + h * int16_row_bytes(shape->width);
     for (size_t i = 0; i < shape->n_rows; i++) {
         double score = 0.0;
         for (size_t d = 0; d < shape->width; d++)
@@ -246,13 +241,7 @@ void check_attend_int16(struct check *c)
     size_t n_shapes = c->bench ? COUNT(shapes_bench) : COUNT(shapes) + COUNT(wide);
     for (size_t s = 0; s < n_shapes; s++) {
         struct shape shape = c->bench ? shapes_bench[s] : s < COUNT(shapes) ? shapes[s] : wide[s - COUNT(shapes)];
-        begin(c, "heads=%zu rows=%zu width=%zu latent=%zu", shape.n_heads, shape.n_rows, shape.width, shape.latent);
-        struct int16_arrays a;
-        a.acc = floats(c, OUTPUT, shape.n_heads * shape.latent);
-        a.peak = floats(c, OUTPUT, shape.n_heads);
-        a.total = floats(c, OUTPUT, shape.n_heads);
-        a.scores = floats(c, SCRATCH, shape.n_heads * shape.n_rows);
-        a.mask = mask_of(c, s, shape.n_rows);
+        struct arrays a = attend_case(c, s, &shape);
         a.q = int16_rows(c, shape.n_heads, shape.width, 3.0f / sqrtf((float)shape.width));
         char *cache = int16_rows(c, shape.n_rows, shape.width, 1.0f);
         for (size_t i = 0; i < shape.n_rows; i++) /* in another order than they lie */

@@ -403,6 +403,33 @@ static void wrong_calls(void **state)
     free(output);
 }
 
+/* --ablate=POLICY measures that alone, and takes none that cannot be read. */
+static void ablation_of_one_policy(void **state)
+{
+    (void)state;
+    struct ablate_result *result = malloc(sizeof *result);
+    struct bench_request request = {.directory = cases[1],
+                                    .options = exact_options(0),
+                                    .depths = {{70, 80}, 2},
+                                    .batches = {{1}, 1},
+                                    .repeat = 1,
+                                    .policy = "exec=eager,threads=1",
+                                    .seconds_min = 0.002};
+    struct error err;
+    if (bench_ablate_run(&request, result, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(result->n_rows, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(result->rows[i].policy, request.policy);
+        assert_string_equal(result->rows[i].skipped, "");
+        assert_true(sane(result->rows[i].ratio));
+    }
+    request.policy = "kv=f64";
+    assert_int_equal(bench_ablate_run(&request, result, &err), STATUS_ARGUMENT);
+    assert_non_null(strstr(err.text, "f64"));
+    free(result);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +439,7 @@ int main(void)
         cmocka_unit_test(json_has_the_documented_keys),
         cmocka_unit_test(plot_is_an_svg),
         cmocka_unit_test(ablation_has_a_row_a_switch),
+        cmocka_unit_test(ablation_of_one_policy),
         cmocka_unit_test(ablation_takes_turns_in_memory),
         cmocka_unit_test(wrong_calls),
     };

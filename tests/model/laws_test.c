@@ -13,10 +13,12 @@
 static const char *const cases[] = {"k31-s1", "k3-s1", "linear-s1"};
 enum { N_CASES = sizeof cases / sizeof *cases, SEQUENCES = 5, SEQUENCE_TOKENS = 120 };
 
-/* The precision policy of a test: how activations meet weights, and what weights are converted to. */
+/* The precision policy of a test: how activations meet weights, and what weights are converted to; and the type of
+ * latents. */
 struct law_policy {
     enum act act;
     struct weight_types weights;
+    enum dtype latents;
 };
 
 /* Options for exact comparison under the policy of a test: its state, NULL for exact. Skips what this machine lacks the
@@ -29,6 +31,7 @@ static struct model_options policy_options(void **state, uint32_t context_max)
         const struct law_policy *policy = *state;
         options.act = policy->act;
         options.weights = policy->weights;
+        options.latent_dtype = policy->latents;
     }
     if (tiers_parse(act_tier(options.act), &tiers, NULL) != STATUS_OK) {
         print_message("--act %s: this machine has no tier %s\n", act_name(options.act), act_tier(options.act));
@@ -275,11 +278,12 @@ static void policies_are_the_same_on_every_tier(void **state)
 
 int main(void)
 {
-    static struct law_policy int8 = {ACT_INT8, {DTYPE_AS_STORED, DTYPE_AS_STORED}},
-                             f16 = {ACT_F16, {DTYPE_AS_STORED, DTYPE_AS_STORED}},
-                             dense8 = {ACT_EXACT, {DTYPE_MXFP8, DTYPE_INT8}},
-                             dense4 = {ACT_EXACT, {DTYPE_MXFP4, DTYPE_MXFP4}},
-                             all_int8 = {ACT_INT8, {DTYPE_INT8, DTYPE_INT8}};
+    static struct law_policy int8 = {ACT_INT8, {DTYPE_AS_STORED, DTYPE_AS_STORED}, DTYPE_F32},
+                             f16 = {ACT_F16, {DTYPE_AS_STORED, DTYPE_AS_STORED}, DTYPE_F32},
+                             dense8 = {ACT_EXACT, {DTYPE_MXFP8, DTYPE_INT8}, DTYPE_F32},
+                             dense4 = {ACT_EXACT, {DTYPE_MXFP4, DTYPE_MXFP4}, DTYPE_F32},
+                             all_int8 = {ACT_INT8, {DTYPE_INT8, DTYPE_INT8}, DTYPE_F32},
+                             int16 = {ACT_INT8, {DTYPE_AS_STORED, DTYPE_AS_STORED}, DTYPE_INT16};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
@@ -288,6 +292,8 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_the_chosen_rows),
         cmocka_unit_test(law_6_selection_is_exact),
         cmocka_unit_test(law_9_a_step_allocates_nothing),
+        {"law 3, --act int8 --kv int16, long contexts", law_3_long_contexts, NULL, NULL, &int16},
+        {"tiers, --act int8 --kv int16", policies_are_the_same_on_every_tier, NULL, NULL, &int16},
         {"law 2, --act int8", law_2_neighbours_change_nothing, NULL, NULL, &int8},
         {"law 2, --act f16", law_2_neighbours_change_nothing, NULL, NULL, &f16},
         {"law 3, --act f16", law_3_pieces_leave_the_same_state, NULL, NULL, &f16},

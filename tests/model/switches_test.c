@@ -294,6 +294,10 @@ static void techniques_are_left_out(void **state)
     struct model *with = open_or_fail(g.directory, &options);
     feed_watched(with, &g);
     assert_true(most_queries > 1 && most_tokens > 1 && most_kda_tokens > 1);
+    uint32_t n_ahead = 0;
+    for (uint32_t n = 0; n < with->plans[0].n_nodes; n++)
+        n_ahead += with->plans[0].nodes[n].ahead != NULL;
+    assert_true(n_ahead > 10);
     unsigned all = 0;
     struct error err;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -304,6 +308,7 @@ static void techniques_are_left_out(void **state)
         assert_int_equal(most_queries == 1, options.without == 1u << TECHNIQUE_SHARING);
         assert_int_equal(most_tokens == 1, options.without == 1u << TECHNIQUE_GROUPING);
         assert_int_equal(most_kda_tokens == 1, options.without == 1u << TECHNIQUE_FLASH_KDA);
+        assert_int_equal(model->runner.early_start, options.without != 1u << TECHNIQUE_EARLY_START);
         int more = (int)model->plans[0].n_nodes - (int)with->plans[0].n_nodes;
         assert_int_equal((more > 0) - (more < 0), list[i].nodes);
         model_close(model);
