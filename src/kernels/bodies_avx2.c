@@ -12,6 +12,7 @@
 #include "kernels/attention_body.h"
 #include "kernels/pairs_body.h"
 #include "kernels/attend_int16_body.h"
+#include "kernels/int16_body.h"
 #include "kernels/kda_body.h"
 #include "kernels/index_body.h"
 #include "kernels/bounds_body.h"

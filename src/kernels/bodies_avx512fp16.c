@@ -7,4 +7,5 @@
 #include "kernels/int8_body.h"
 #include "kernels/half_body.h"
 #include "kernels/pairs_body.h"
+#include "kernels/int16_body.h"
 #include "kernels/bounds_body.h"

@@ -56,13 +56,6 @@ INLINE v16 bounds_units(v16i exponent)
     return v16_where_less(unit, v16_set(0x1p70f), unit, v16_set(INFINITY));
 }
 
-/* Dimensions d and d + 1 of a block's keys, each as code + anchor, whose lowest 16 bits go beside each other. */
-INLINE v16i bounds_pair(v16 first, v16 second)
-{
-    v16i low = v16i_and(v16_bits(first), v16i_set(0xffff));
-    return v16i_or(low, v16i_shift_left(v16_bits(second), 16));
-}
-
 /* panel[p * n_blocks] and the units of one block. */
 INLINE v16 bounds_mxfp8(int32_t *panel, size_t n_blocks, const void *block, size_t D)
 {
@@ -78,7 +71,7 @@ INLINE v16 bounds_mxfp8(int32_t *panel, size_t n_blocks, const void *block, size
         for (size_t p = 0; p < MX_BLOCK / 2; p++) {
             v16 first = v16_fma(v16_load_e4m3_small(group + 32 * p), factor, integer_anchor());
             v16 second = v16_fma(v16_load_e4m3_small(group + 32 * p + 16), factor, integer_anchor());
-            v16i_store(panel + (g * MX_BLOCK / 2 + p) * n_blocks * 16, bounds_pair(first, second));
+            v16i_store(panel + (g * MX_BLOCK / 2 + p) * n_blocks * 16, integer_pair(first, second));
         }
     }
     return bounds_units(v16i_sub(v16i_set(255 - 4), least));
@@ -99,7 +92,7 @@ INLINE v16 bounds_bf16(int32_t *panel, size_t n_blocks, const void *block, size_
         v16 first = v16_fma(v16_load_bf16(keys + d * 16), factor, integer_anchor()), second = integer_anchor();
         if (d + 1 < D)
             second = v16_fma(v16_load_bf16(keys + d * 16 + 16), factor, integer_anchor());
-        v16i_store(panel + d / 2 * n_blocks * 16, bounds_pair(first, second));
+        v16i_store(panel + d / 2 * n_blocks * 16, integer_pair(first, second));
     }
     return bounds_units(v16i_sub(exponent, v16i_set(12)));
 }

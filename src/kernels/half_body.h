@@ -107,7 +107,7 @@ static __attribute__((noinline)) float half_dot_wide(const uint16_t *x, const ui
 
 INLINE float half_result(v16 lanes, bool wide, const uint16_t *x, const uint16_t *w, size_t columns)
 {
-    float scale = narrow_scale(x, columns);
+    float scale = *narrow_scales(x, columns);
     if (wide)
         return half_dot_wide(x, w, columns) * (scale * (1 << NARROW_F16_EXPONENT));
     return v16_sum(lanes) * scale;

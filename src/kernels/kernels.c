@@ -77,6 +77,8 @@ void kernels_product(const struct kernels *kernels, enum form form, float *const
         kernels_linear(kernels, w->dtype)(y, (const float *const *)x, w, n_tokens);
     else if (form == FORM_INT8)
         (w->dtype == DTYPE_MXFP4 ? kernels->linear_mxfp4_int8 : kernels->linear_int8_int8)(y, x, w, n_tokens);
+    else if (form == FORM_INT16)
+        kernels->linear_bf16_int16(y, x, w, n_tokens);
     else
         kernels->linear_bf16_f16(y, x, w, n_tokens);
 }

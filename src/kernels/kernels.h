@@ -42,7 +42,7 @@ linear_f32_fn *kernels_linear(const struct kernels *kernels, enum dtype dtype);
 linear_t_f32_fn *kernels_linear_t(const struct kernels *kernels, enum dtype dtype);
 
 /* y = W x for rows x of a form that has a kernel for W's type: any type of FORM_F32, MXFP4 and INT8 of FORM_INT8,
- * BF16 of FORM_F16. */
+ * BF16 of FORM_INT16 and FORM_F16. */
 void kernels_product(const struct kernels *kernels, enum form form, float *const *y, const void *const *x,
                      const struct matrix *w, size_t n_tokens);
 

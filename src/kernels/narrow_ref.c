@@ -182,9 +182,69 @@ void linear_bf16_f16_ref(float *const *y, const void *const *x, const struct mat
         for (size_t i = 0; i < w->columns; i++)
             wide = wide || (weights[i] & 0x7fff) >= 0x4100; /* 8, infinity or NaN */
         for (size_t t = 0; t < n_tokens; t++) {
-            float scale = narrow_scale(x[t], w->columns);
+            float scale = *narrow_scales(x[t], w->columns);
             y[t][row] = wide ? dot_wide(x[t], weights, w->columns) * (scale * (1 << NARROW_F16_EXPONENT))
                              : dot_half(x[t], weights, w->columns) * scale;
         }
     }
+}
+
+/* The unit of a block of values, NaN where they have none. */
+static float block_unit(const float *x, size_t n)
+{
+    float magnitudes[NARROW_BLOCK], peak;
+    bool finite = peak_of(x, n, &peak);
+    for (size_t i = 0; i < n; i++)
+        magnitudes[i] = fabsf(x[i]);
+    float sum = sum16(magnitudes, n);
+    return finite && isfinite(sum) ? fmaxf(sum * (1.0f / 261000), peak * (1.0f / 32000)) : f32_from_bits(NAN_BITS);
+}
+
+void narrow_int16_ref(void *out, const float *x, size_t n)
+{
+    int16_t *codes = out;
+    float *units = (float *)(void *)(codes + narrow_padded(n));
+    for (size_t i = n; i < narrow_padded(n); i++)
+        codes[i] = 0;
+    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
+        size_t end = n - at < NARROW_BLOCK ? n : at + NARROW_BLOCK;
+        float unit = block_unit(x + at, end - at);
+        bool plain = unit >= 0x1p-100f;
+        for (size_t i = at; i < end; i++)
+            codes[i] = plain ? (int16_t)rintf(x[i] * (1.0f / unit)) : 0;
+        units[at / NARROW_BLOCK] = unit < 0x1p-100f ? 0.0f : unit;
+    }
+}
+
+/* The exponent field that a block of weights is scaled by; 255 where a sum with it is NaN. */
+static uint32_t block_exponent(const uint16_t *weights, size_t n)
+{
+    uint32_t exponent = 20;
+    for (size_t i = 0; i < n; i++)
+        exponent = (weights[i] >> 7 & 255u) > exponent ? weights[i] >> 7 & 255u : exponent;
+    return exponent;
+}
+
+static float dot_int16(const int16_t *codes, const float *units, const uint16_t *weights, size_t n)
+{
+    float sum = 0.0f;
+    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
+        size_t end = n - at < NARROW_BLOCK ? n : at + NARROW_BLOCK;
+        uint32_t exponent = block_exponent(weights + at, end - at);
+        if (exponent == 255)
+            return f32_from_bits(NAN_BITS);
+        int32_t dot = 0;
+        for (size_t i = at; i < end; i++)
+            dot += (int32_t)rintf(f32_from_bf16(weights[i]) * f32_from_bits((266 - exponent) << 23)) * codes[i];
+        sum = fmaf((float)dot, f32_from_bits((exponent - 12) << 23) * units[at / NARROW_BLOCK], sum);
+    }
+    return sum;
+}
+
+void linear_bf16_int16_ref(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    for (size_t row = 0; row < w->rows; row++)
+        for (size_t t = 0; t < n_tokens; t++)
+            y[t][row] = dot_int16(x[t], narrow_scales(x[t], w->columns), (const uint16_t *)w->data + row * w->columns,
+                                  w->columns);
 }

@@ -10,6 +10,13 @@ INLINE v16 integer_anchor(void)
     return v16_set(12582912.0f);
 }
 
+/* Two integers, each + anchor: their lowest 16 bits beside each other. */
+INLINE v16i integer_pair(v16 first, v16 second)
+{
+    v16i low = v16i_and(v16_bits(first), v16i_set(0xffff));
+    return v16i_or(low, v16i_shift_left(v16_bits(second), 16));
+}
+
 /* Rows to fetch into the cache meanwhile: `bytes` of each. */
 struct pairs_ahead {
     const void *const *rows;

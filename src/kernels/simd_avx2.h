@@ -74,6 +74,7 @@ V16_BINARY(v16i, v16i_sub, _mm256_sub_epi32)
 V16_BINARY(v16i, v16i_and, _mm256_and_si256)
 V16_BINARY(v16i, v16i_or, _mm256_or_si256)
 V16_BINARY(v16i, v16i_min, _mm256_min_epi32)
+V16_BINARY(v16i, v16i_max_s16, _mm256_max_epi16)
 
 INLINE v16 v16_zero(void)
 {
@@ -405,6 +406,22 @@ INLINE v16i v16i_add_pairs(v16i sum, v16i a, v16i b)
     __asm__("vpaddd %1, %0, %0" : "+x"(sum.low) : "x"(low));
     __asm__("vpaddd %1, %0, %0" : "+x"(sum.high) : "x"(high));
     return sum;
+}
+
+INLINE int32_t v16i_sum(v16i x)
+{
+    __m256i eight = _mm256_add_epi32(x.low, x.high);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+INLINE uint32_t v16i_peak_s16(v16i x)
+{
+    __m256i all = _mm256_max_epi16(x.low, x.high);
+    __m128i eight = _mm_max_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    __m128i least = _mm_minpos_epu16(_mm_sub_epi16(_mm_set1_epi16(0x7fff), eight));
+    return 0x7fffu - (uint32_t)_mm_extract_epi16(least, 0);
 }
 
 INLINE v16i v16i_load_u8_first(const uint8_t *p, size_t n)

@@ -1,6 +1,7 @@
 /* Activations in narrower forms, for products in narrower arithmetic: a row of n values as flat memory.
  *
  *     FORM_INT8   n a multiple of 32: a struct narrow_group for every 32 values
+ *     FORM_INT16  [n up to a multiple of 32] 16-bit integers, zeros beyond n, then a float, the unit, for every 128
  *     FORM_F16    [n up to a multiple of 32] halves, zeros beyond n, then the float that scales sums back
  *
  * What the numbers are is written at the kernels narrow_* (kernels/narrow.def). */
@@ -14,12 +15,14 @@
 enum form {
     FORM_F32, /* as they are */
     FORM_INT8,
+    FORM_INT16,
     FORM_F16,
     FORM_COUNT,
 };
 
 enum {
     NARROW_GROUP = 32,
+    NARROW_BLOCK = 128,       /* of FORM_INT16 */
     NARROW_F16_EXPONENT = 12, /* BF16 weights meet halves as w * 2^12 */
 };
 
@@ -39,9 +42,16 @@ static inline size_t narrow_padded(size_t n)
 /* Bytes of a row of n values. */
 static inline size_t narrow_bytes(enum form form, size_t n)
 {
-    return form == FORM_INT8  ? n / NARROW_GROUP * sizeof(struct narrow_group)
-           : form == FORM_F16 ? 2 * narrow_padded(n) + 4
-                              : 4 * n;
+    switch (form) {
+    case FORM_INT8:
+        return n / NARROW_GROUP * sizeof(struct narrow_group);
+    case FORM_INT16:
+        return 2 * narrow_padded(n) + (n + NARROW_BLOCK - 1) / NARROW_BLOCK * sizeof(float);
+    case FORM_F16:
+        return 2 * narrow_padded(n) + sizeof(float);
+    default:
+        return 4 * n;
+    }
 }
 
 /* The distance at which rows should lie: whole cache lines, an odd number of them, so that a column of many rows is
@@ -51,12 +61,10 @@ static inline size_t narrow_stride(enum form form, size_t n)
     return ((narrow_bytes(form, n) + 63) / 64 | 1) * 64;
 }
 
-/* FORM_F16: what sums are multiplied by. */
-static inline float narrow_scale(const void *row, size_t n)
+/* FORM_F16: what sums are multiplied by. FORM_INT16: the units of the blocks. */
+static inline const float *narrow_scales(const void *row, size_t n)
 {
-    float scale;
-    memcpy(&scale, (const char *)row + 2 * narrow_padded(n), sizeof scale);
-    return scale;
+    return (const float *)(const void *)((const char *)row + 2 * narrow_padded(n));
 }
 
 #endif

@@ -23,6 +23,12 @@ static const struct shape shapes_int8[] = {
     {1, 32, 1},   {17, 64, 1}, {7, 96, 3}, {16, 512, 4}, {15, 544, 6}, {33, 1056, 1},
     {5, 128, 67}, {3, 0, 2},   {0, 32, 2}, {4, 32, 0},   {32, 64, 64}, {18, 576, 131},
 };
+/* Around blocks of 128, tiles of 4 and 8 tokens, panels of 16 and 32 outputs. */
+static const struct shape shapes_int16[] = {
+    {1, 1, 1},     {9, 31, 2},   {8, 32, 1},     {17, 33, 1},   {6, 128, 4},  {7, 129, 3},  {5, 0, 2},
+    {0, 32, 2},    {4, 8, 0},    {13, 127, 5},   {40, 256, 6},  {8, 2079, 1}, {12, 130, 63}, {66, 544, 64},
+    {14, 600, 67}, {2, 48, 131}, {130, 576, 9},  {24, 384, 12}, {5, 1000, 1}, {33, 160, 2},
+};
 static const struct shape shapes_bench[] = {{32768, 8192, 1}, {2048, 2048, 1}, {2048, 2048, 8}, {2048, 2048, 64}};
 
 static bool bits_like(const void *a, const void *b)
@@ -43,10 +49,26 @@ static void fill_row(struct check *c, float *x, size_t n)
         x[i] = rng_below(&c->rng, 64) ? x[i] * scale : -0.0f;
 }
 
+/* Codes of FORM_INT16 are within half a unit of the values, and small enough for sums of 32 bits. */
+static void compare_int16(struct check *c, const void *row, const float *x, size_t n)
+{
+    const int16_t *codes = row;
+    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
+        double unit = narrow_scales(row, n)[at / NARROW_BLOCK], sum = 0.0;
+        for (size_t i = at; i < n && i < at + NARROW_BLOCK; i++) {
+            sum += abs(codes[i]);
+            if (fabs(codes[i] * unit - x[i]) > 0.501 * unit && !(unit == 0.0 && fabsf(x[i]) < 0x1p-80f))
+                fail(c, "x[%zu] = %a is the code %d of unit %a", i, (double)x[i], codes[i], unit);
+        }
+        if (sum >= 0x1p18)
+            fail(c, "the codes from %zu on add up to %a", at, sum);
+    }
+}
+
 static void check_narrow(struct check *c, enum form form)
 {
     for (size_t n = 0; next_length(c, &n);)
-        for (int again = 0; again < (c->bench ? 1 : 4); again++) {
+        for (int again = 0; again < (c->bench ? 1 : 5); again++) {
             size_t count = form == FORM_INT8 ? n / NARROW_GROUP * NARROW_GROUP : n;
             begin(c, "n=%zu", count);
             float *x = floats(c, INPUT, count);
@@ -54,9 +76,13 @@ static void check_narrow(struct check *c, enum form form)
             fill_row(c, x, count);
             for (size_t i = 0; again == 3 && i < count; i++) /* halfway between codes */
                 x[i] = i % 32 ? (float)((int)rng_below(&c->rng, 254) - 127) + 0.5f : 127.0f;
+            for (size_t i = 0; again == 4 && i < count; i++) /* one large value a block, and all alike */
+                x[i] = i % NARROW_BLOCK == 5 ? 3e4f : count % 2 ? 1.0f : 3e4f;
             work(c, 4.0 * (double)count, 2.0 * (double)count);
             while (next_body(c))
                 CALL(c, narrow_int8)(out, x, count);
+            if (form == FORM_INT16 && exact(c))
+                compare_int16(c, reference(c, (float *)(void *)out), x, count);
         }
 }
 
@@ -65,16 +91,18 @@ void check_narrow_int8(struct check *c)
     check_narrow(c, FORM_INT8);
 }
 
+void check_narrow_int16(struct check *c)
+{
+    check_narrow(c, FORM_INT16);
+}
+
 void check_narrow_f16(struct check *c)
 {
     check_narrow(c, FORM_F16);
 }
 
-/* The form that weights of a type meet here. */
-static enum form form_of(enum dtype dtype)
-{
-    return dtype == DTYPE_BF16 ? FORM_F16 : FORM_INT8;
-}
+static narrow_int8_fn *const narrow_refs[FORM_COUNT] = {
+    [FORM_INT8] = narrow_int8_ref, [FORM_INT16] = narrow_int16_ref, [FORM_F16] = narrow_f16_ref};
 
 struct batch {
     const void *x[TOKENS_MAX];
@@ -93,7 +121,9 @@ static void make_batch(struct check *c, struct batch *batch, enum form form, con
     for (size_t t = 0; t < n; t++) {
         char *out = (char *)x + (n - 1 - t) * stride;
         fill_row(c, row, shape->columns);
-        (form == FORM_INT8 ? narrow_int8_ref : narrow_f16_ref)(out, row, shape->columns);
+        for (size_t i = 0; !c->bench && t % 4 == 3 && i < shape->columns; i++) /* the largest sums */
+            row[i] = 1.0f;
+        narrow_refs[form](out, row, shape->columns);
         batch->x[t] = out;
         batch->y[t] = batch->first_y + t * (shape->rows + GAP);
     }
@@ -127,12 +157,14 @@ static void fill_weights(struct check *c, struct matrix *w, enum dtype dtype, co
     uint16_t *data = shorts(c, INPUT, n);
     fill_half(c, data, n, DTYPE_BF16, 1.0f / sqrtf((float)shape->columns + 1.0f));
     for (uint32_t row = 0; row < shape->rows && !c->bench; row++) {
-        size_t at = (size_t)row * shape->columns, kind = rng_below(&c->rng, 6);
+        size_t at = (size_t)row * shape->columns, kind = rng_below(&c->rng, 7);
         for (size_t i = 0; i < shape->columns && kind < 2; i++) /* small weights, around the least half */
             data[at + i] =
                 bf16_from_f32(ldexpf(f32_from_bf16(data[at + i]), -(int)(kind ? 10 : rng_below(&c->rng, 30))));
         static const uint16_t edges[] = {0x40ff, 0x4100, 0xc0ff, 0xc180, 0x3280, 0x327f, 0x3281, 0x0001};
-        if (shape->columns && kind >= 4) /* one at the edges: just below 8 and 8, 2^-26 and around it */
+        for (size_t i = 0; i < shape->columns && kind == 6; i++) /* the largest codes of 13 bits */
+            data[at + i] = 0x3fff;
+        if (shape->columns && kind / 2 == 2) /* one at the edges: just below 8 and 8, 2^-26 and around it */
             data[at + rng_below(&c->rng, shape->columns)] = edges[rng_below(&c->rng, COUNT(edges))];
     }
     w->data = data;
@@ -172,40 +204,76 @@ static double input_at(const void *x, size_t columns, enum form form, size_t i)
     if (form == FORM_INT8)
         return 2.0 * ((const struct narrow_group *)x)[i / MX_BLOCK].codes[i % MX_BLOCK / 8 * 8 + place[i % 8]] *
                ((const struct narrow_group *)x)[i / MX_BLOCK].scale;
-    return ldexp((double)f32_from_f16(((const uint16_t *)x)[i]) * narrow_scale(x, columns), NARROW_F16_EXPONENT);
+    if (form == FORM_INT16)
+        return ((const int16_t *)x)[i] * (double)narrow_scales(x, columns)[i / NARROW_BLOCK];
+    return ldexp((double)f32_from_f16(((const uint16_t *)x)[i]) * *narrow_scales(x, columns), NARROW_F16_EXPONENT);
+}
+
+/* An output in float64, and what bounds its error. */
+struct expected {
+    double y, magnitude, inputs; /* sums of the products, of their magnitudes, of the inputs' magnitudes */
+    double halves;               /* FORM_INT16: sum of the inputs' magnitudes times half a unit of the weights */
+};
+
+static struct expected expect(const struct matrix *w, size_t o, const void *x, enum form form)
+{
+    struct expected e = {0};
+    for (size_t at = 0; at < w->columns; at += NARROW_BLOCK) {
+        double peak = 0x1p-106, inputs = 0.0;
+        for (size_t i = at; i < w->columns && i < at + NARROW_BLOCK; i++) {
+            double input = input_at(x, w->columns, form, i), term = input * weight_at(w, o, i);
+            e.y += term, e.magnitude += fabs(term), inputs += fabs(input);
+            peak = fmax(peak, fabs(weight_at(w, o, i)));
+        }
+        e.inputs += inputs;
+        e.halves += inputs * peak * 0x1p-13;
+    }
+    return e;
+}
+
+static double tolerance_of(const struct matrix *w, const void *x, enum form form, struct expected e)
+{
+    if (form == FORM_INT8)
+        return ((double)w->columns / 32 + 3) * EPS * e.magnitude;
+    if (form == FORM_INT16) /* a product of units may be subnormal: 2^-150 of it times a sum below 2^31 */
+        return e.halves + ((double)w->columns / NARROW_BLOCK + 4) * (EPS * (e.magnitude + e.halves) + 0x1p-118);
+    /* 17 roundings, or 2^-25 in units of 2^-12 of the scale; weights below 2^-26. */
+    return 17 * 0x1p-11 * e.magnitude + 0x1p-26 * e.inputs +
+           17 * 0x1p-25 * w->columns * (double)*narrow_scales(x, w->columns);
 }
 
 static void compare(struct check *c, enum form form, const struct matrix *w, const struct batch *batch, size_t n_tokens)
 {
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t o = 0; o < w->rows; o++) {
-            double want = 0.0, magnitude = 0.0, inputs = 0.0;
-            for (size_t i = 0; i < w->columns; i++) {
-                double input = input_at(batch->x[t], w->columns, form, i), term = input * weight_at(w, o, i);
-                want += term, magnitude += fabs(term), inputs += fabs(input);
-            }
+            struct expected e = expect(w, o, batch->x[t], form);
             size_t at = (size_t)(batch->y[t] + o - batch->first_y);
-            /* Halves: 17 roundings, or 2^-25 in units of 2^-12 of the scale; weights below 2^-26. */
-            double tolerance = form == FORM_INT8
-                                   ? ((double)w->columns / 32 + 3) * EPS * magnitude
-                                   : 17 * 0x1p-11 * magnitude + 0x1p-26 * inputs +
-                                         17 * 0x1p-25 * w->columns * (double)narrow_scale(batch->x[t], w->columns);
-            if (!near(c, "y", at, reference(c, batch->first_y)[at], want, tolerance + TINY))
+            double tolerance = tolerance_of(w, batch->x[t], form, e);
+            if (!near(c, "y", at, reference(c, batch->first_y)[at], e.y, tolerance + TINY))
                 return;
         }
 }
 
+/* A product under test. */
+struct product {
+    enum form form;
+    enum dtype dtype;
+    enum unit unit;
+    const struct shape *shapes;
+    size_t n_shapes;
+};
+
 /* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
-static void check_law_1(struct check *c, enum dtype dtype, bool panels)
+static void check_law_1(struct check *c, const struct product *p, bool panels)
 {
     struct shape shape = {45, 608, 75};
     begin(c, "law 1%s", panels ? ", panels" : "");
     struct matrix w;
     struct batch batch;
-    fill_weights(c, &w, dtype, &shape);
+    fill_weights(c, &w, p->dtype, &shape);
     if (panels)
         w = in_panels(c, &w);
-    make_batch(c, &batch, form_of(dtype), &shape);
+    make_batch(c, &batch, p->form, &shape);
     float *alone = floats(c, SCRATCH, shape.rows);
     while (next_body(c)) {
         CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, shape.n_tokens);
@@ -225,49 +293,47 @@ static void check_law_1(struct check *c, enum dtype dtype, bool panels)
     }
 }
 
-static void check_products(struct check *c, enum dtype dtype, bool panels, const struct shape *list, size_t n_shapes)
+static void check_products(struct check *c, const struct product *p, bool panels)
 {
-    for (size_t s = 0; s < n_shapes; s++) {
+    const struct shape *list = c->bench ? shapes_bench : p->shapes;
+    for (size_t s = 0; s < (c->bench ? COUNT(shapes_bench) : p->n_shapes); s++) {
         begin(c, "%ux%u tokens=%zu%s", list[s].rows, list[s].columns, list[s].n_tokens, panels ? " panels" : "");
         struct matrix rows, w;
         struct batch batch;
-        fill_weights(c, &rows, dtype, &list[s]);
+        fill_weights(c, &rows, p->dtype, &list[s]);
         w = panels ? in_panels(c, &rows) : rows;
-        make_batch(c, &batch, form_of(dtype), &list[s]);
+        make_batch(c, &batch, p->form, &list[s]);
         work(c, (double)matrix_bytes(&w), 2.0 * w.rows * (double)w.columns * (double)list[s].n_tokens);
-        work_in(c, form_of(dtype) == FORM_INT8 ? UNIT_INT8 : UNIT_F16);
+        work_in(c, p->unit);
         while (next_body(c))
             CALL(c, linear_mxfp4_int8)(batch.y, batch.x, &w, list[s].n_tokens);
         if (exact(c))
-            compare(c, form_of(dtype), &rows, &batch, list[s].n_tokens);
+            compare(c, p->form, &rows, &batch, list[s].n_tokens);
     }
     if (!c->bench)
-        check_law_1(c, dtype, panels);
-}
-
-static void check_int8_products(struct check *c, enum dtype dtype)
-{
-    for (int panels = 0; panels < 2; panels++)
-        if (c->bench)
-            check_products(c, dtype, panels, shapes_bench, COUNT(shapes_bench));
-        else
-            check_products(c, dtype, panels, shapes_int8, COUNT(shapes_int8));
+        check_law_1(c, p, panels);
 }
 
 void check_linear_mxfp4_int8(struct check *c)
 {
-    check_int8_products(c, DTYPE_MXFP4);
+    struct product p = {FORM_INT8, DTYPE_MXFP4, UNIT_INT8, shapes_int8, COUNT(shapes_int8)};
+    check_products(c, &p, false);
+    check_products(c, &p, true);
 }
 
 void check_linear_int8_int8(struct check *c)
 {
-    check_int8_products(c, DTYPE_INT8);
+    struct product p = {FORM_INT8, DTYPE_INT8, UNIT_INT8, shapes_int8, COUNT(shapes_int8)};
+    check_products(c, &p, false);
+    check_products(c, &p, true);
+}
+
+void check_linear_bf16_int16(struct check *c)
+{
+    check_products(c, &(struct product){FORM_INT16, DTYPE_BF16, UNIT_INT16, shapes_int16, COUNT(shapes_int16)}, false);
 }
 
 void check_linear_bf16_f16(struct check *c)
 {
-    if (c->bench)
-        check_products(c, DTYPE_BF16, false, shapes_bench, COUNT(shapes_bench));
-    else
-        check_products(c, DTYPE_BF16, false, shapes_f16, COUNT(shapes_f16));
+    check_products(c, &(struct product){FORM_F16, DTYPE_BF16, UNIT_F16, shapes_f16, COUNT(shapes_f16)}, false);
 }

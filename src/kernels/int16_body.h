@@ -1,0 +1,218 @@
+/* BF16 weights and activations as 16-bit integers, in blocks of 128 columns. Many tokens meet a panel: 16 outputs are
+ * the lanes, with two columns each; the weights of a block are turned, then made codes. A single token meets rows as
+ * they are. */
+#include <math.h>
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+#include "tensor/narrow.h"
+
+enum {
+    CODED_PAIRS = NARROW_BLOCK / 2,
+    CODED_OUTPUTS = 16 * PAIR_BLOCKS,
+    CODED_TOKENS = 128, /* whose sums are kept beside each other */
+    CODED_COLUMNS = 32, /* of a vector of pairs */
+};
+
+void BODY(narrow_int16)(void *out, const float *x, size_t n)
+{
+    int16_t *codes = out;
+    float *units = (float *)(void *)(codes + narrow_padded(n));
+    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
+        size_t end = n - at < NARROW_BLOCK ? n : at + NARROW_BLOCK;
+        v16 sums = v16_zero(), peak = v16_zero();
+        for (size_t i = at; i < end; i += 16) {
+            v16 magnitude = v16_abs(v16_load_first(x + i, end - i));
+            sums = v16_add(sums, magnitude);
+            peak = v16_max(magnitude, peak);
+        }
+        float sum = v16_sum(sums), of_sum = sum * (1.0f / 261000), of_peak = v16_peak(peak) * (1.0f / 32000);
+        float unit = of_sum > of_peak ? of_sum : of_peak;
+        bool finite = sum < INFINITY, plain = finite && unit >= 0x1p-100f;
+        units[at / NARROW_BLOCK] = plain ? unit : finite ? 0.0f : f32_from_bits(0x7fc00000);
+        v16 inverse = v16_set(1.0f / unit);
+        for (size_t i = at; i < at + narrow_padded(end - at); i += 16) {
+            v16 code = i < end && plain ? v16_mul(v16_load_first(x + i, end - i), inverse) : v16_zero();
+            v16i_store_s16_first(codes + i, v16_bits(v16_add(code, integer_anchor())), 16);
+        }
+    }
+}
+
+/* Pairs of weights as pairs of codes. */
+INLINE v16i coded_pairs(v16i pairs, v16 factor)
+{
+    v16 even = v16_from_bits(v16i_shift_left(pairs, 16));
+    v16 odd = v16_from_bits(v16i_and(pairs, v16i_set((int32_t)0xffff0000)));
+    return integer_pair(v16_fma(even, factor, integer_anchor()), v16_fma(odd, factor, integer_anchor()));
+}
+
+/* n <= 32 weights, zeros beyond. */
+INLINE v16i coded_rest(const uint16_t *weights, size_t n)
+{
+    uint16_t rest[CODED_COLUMNS] = {0};
+    memcpy(rest, weights, n * sizeof *rest);
+    return v16i_load((const int32_t *)(const void *)rest);
+}
+
+/* A block of n columns of 16 rows: turned, panel[pair][16] every `stride`. */
+INLINE void coded_turn(int32_t *panel, size_t stride, const uint16_t *const *row, size_t n, size_t next)
+{
+    size_t at = 0;
+    const void *from[16];
+    for (; at + CODED_COLUMNS <= n; at += CODED_COLUMNS) {
+        for (size_t o = 0; o < 16; o++) {
+            from[o] = row[o] + at;
+            __builtin_prefetch(row[o] + at + next, 0, 2);
+        }
+        turn16((float *)(void *)(panel + at / 2 * stride), stride, from);
+    }
+    if (at < n) {
+        _Alignas(64) int32_t rest[16][16];
+        for (size_t o = 0; o < 16; o++) {
+            v16i_store(rest[o], coded_rest(row[o] + at, n - at));
+            from[o] = rest[o];
+        }
+        turn16((float *)(void *)(panel + at / 2 * stride), stride, from);
+    }
+}
+
+/* Turns weights of 16 rows to codes in place. Returns their units. */
+INLINE v16 coded_panel(int32_t *panel, size_t stride, size_t n_pairs)
+{
+    v16i peak = v16i_set(0);
+    for (size_t p = 0; p < n_pairs; p++)
+        peak = v16i_max_s16(peak, v16i_and(v16i_load(panel + p * stride), v16i_set(0x7fff7fff)));
+    peak = v16i_max_s16(v16i_and(peak, v16i_set(0xffff)), v16i_shift_right(peak, 16));
+    v16i exponent = v16i_max_s16(v16i_shift_right(peak, 7), v16i_set(20));
+    v16 factor = v16_from_bits(v16i_shift_left(v16i_sub(v16i_set(266), exponent), 23));
+    for (size_t p = 0; p < n_pairs; p++)
+        v16i_store(panel + p * stride, coded_pairs(v16i_load(panel + p * stride), factor));
+    v16 unit = v16_from_bits(v16i_shift_left(v16i_sub(exponent, v16i_set(12)), 23));
+    v16 largest = v16_from_bits(v16i_shift_left(peak, 16)), infinite = v16_set(INFINITY);
+    return v16_where_less(largest, infinite, unit, v16_sub(infinite, infinite));
+}
+
+/* A block of weights, and which of the activations' blocks it meets. */
+struct coded_block {
+    const int32_t *panel;
+    v16 units[PAIR_BLOCKS];
+    size_t b, n_pairs, columns;
+};
+
+/* Adds a block to the sums of `tokens` tokens. */
+INLINE void coded_tile(float *sums, const void *const *x, const struct coded_block *block, const int tokens)
+{
+    const int16_t *codes[PAIR_HEADS];
+    v16i dot[PAIR_HEADS * PAIR_BLOCKS];
+    UNROLL for (int t = 0; t < tokens; t++)
+        codes[t] = (const int16_t *)x[t] + block->b * NARROW_BLOCK;
+    UNROLL for (int i = 0; i < tokens * PAIR_BLOCKS; i++)
+        dot[i] = v16i_set(0);
+    const int32_t *panel = block->panel;
+    for (size_t p = 0; p < block->n_pairs; p++, panel += CODED_OUTPUTS) {
+        v16i lanes[PAIR_BLOCKS];
+        UNROLL for (int v = 0; v < PAIR_BLOCKS; v++)
+            lanes[v] = v16i_load(panel + 16 * v);
+        UNROLL for (int t = 0; t < tokens; t++) {
+            int32_t two;
+            memcpy(&two, codes[t] + 2 * p, sizeof two);
+            v16i both = v16i_set(two);
+            UNROLL for (int v = 0; v < PAIR_BLOCKS; v++)
+                dot[t * PAIR_BLOCKS + v] = v16i_add_pairs(dot[t * PAIR_BLOCKS + v], lanes[v], both);
+        }
+    }
+    UNROLL for (int t = 0; t < tokens; t++) {
+        v16 unit = v16_set(narrow_scales(x[t], block->columns)[block->b]);
+        UNROLL for (int v = 0; v < PAIR_BLOCKS; v++) {
+            float *sum = sums + t * CODED_OUTPUTS + 16 * v;
+            v16 before = block->b ? v16_load(sum) : v16_zero();
+            v16_store(sum, v16_fma(v16_from_integers(dot[t * PAIR_BLOCKS + v]), v16_mul(block->units[v], unit), before));
+        }
+    }
+}
+
+/* Outputs [r, r + CODED_OUTPUTS) of n_tokens <= CODED_TOKENS. Beyond the last row: computed, not stored. */
+INLINE void coded_outputs(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t n_tokens)
+{
+    _Alignas(64) int32_t panel[CODED_PAIRS * CODED_OUTPUTS];
+    _Alignas(64) float sums[CODED_TOKENS * CODED_OUTPUTS];
+    size_t left = w->rows - r < CODED_OUTPUTS ? w->rows - r : CODED_OUTPUTS;
+    size_t next = r + 2 * CODED_OUTPUTS <= w->rows ? (size_t)CODED_OUTPUTS * w->columns : 0;
+    for (size_t at = 0; at < w->columns; at += NARROW_BLOCK) {
+        size_t n = w->columns - at < NARROW_BLOCK ? w->columns - at : NARROW_BLOCK;
+        struct coded_block block = {panel, {v16_zero()}, at / NARROW_BLOCK, narrow_padded(n) / 2, w->columns};
+        UNROLL for (size_t v = 0; v < PAIR_BLOCKS; v++) {
+            const uint16_t *row[16];
+            for (size_t o = 0; o < 16; o++) {
+                size_t index = r + (16 * v + o < left ? 16 * v + o : left - 1);
+                row[o] = (const uint16_t *)w->data + index * w->columns + at;
+            }
+            coded_turn(panel + 16 * v, CODED_OUTPUTS, row, n, next);
+            block.units[v] = coded_panel(panel + 16 * v, CODED_OUTPUTS, block.n_pairs);
+        }
+        size_t t = 0;
+        for (; t + PAIR_HEADS <= n_tokens; t += PAIR_HEADS)
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, PAIR_HEADS);
+        for (; t + 2 <= n_tokens; t += 2)
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, 2);
+        for (; t < n_tokens; t++)
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, 1);
+    }
+    for (size_t t = 0; t < n_tokens; t++)
+        for (size_t v = 0; v < left; v += 16)
+            v16_store_first(y[t] + r + v, w->columns ? v16_load(sums + t * CODED_OUTPUTS + v) : v16_zero(), left - v);
+}
+
+/* One vector of pairs a load, n_vectors of a block; `rest` stands for the last of them if it is not whole. */
+INLINE v16i coded_load(const uint16_t *weights, size_t n, size_t i)
+{
+    return CODED_COLUMNS * (i + 1) <= n ? v16i_load((const int32_t *)(const void *)(weights + CODED_COLUMNS * i))
+                                        : coded_rest(weights + CODED_COLUMNS * i, n - CODED_COLUMNS * i);
+}
+
+/* sum + a block of n columns of one row, for one token. */
+INLINE float coded_dot(float sum, const uint16_t *weights, const int16_t *codes, float unit, size_t n)
+{
+    size_t n_vectors = narrow_padded(n) / CODED_COLUMNS;
+    v16i peaks = v16i_set(0), dot = v16i_set(0);
+    UNROLL for (size_t i = 0; i < n_vectors; i++)
+        peaks = v16i_max_s16(peaks, v16i_and(coded_load(weights, n, i), v16i_set(0x7fff7fff)));
+    uint32_t peak = v16i_peak_s16(peaks), exponent = peak >> 7 > 20 ? peak >> 7 : 20;
+    v16 factor = v16_set(f32_from_bits((266 - exponent) << 23));
+    UNROLL for (size_t i = 0; i < n_vectors; i++)
+        dot = v16i_add_pairs(dot, coded_pairs(coded_load(weights, n, i), factor),
+                             v16i_load((const int32_t *)(const void *)(codes + CODED_COLUMNS * i)));
+    float of_block = peak < 0x7f80 ? f32_from_bits((exponent - 12) << 23) : NAN;
+    return fmaf((float)v16i_sum(dot), of_block * unit, sum);
+}
+
+/* For one token: a row of each of DOT_STREAMS parts. */
+INLINE void coded_rows(float *y, const void *x, const struct matrix *w, size_t r)
+{
+    size_t part = part_rows(w->rows, DOT_STREAMS), n = w->columns, at = 0;
+    const int16_t *codes = x;
+    const float *units = narrow_scales(x, n);
+    const uint16_t *row[DOT_STREAMS];
+    float sum[DOT_STREAMS] = {0};
+    UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+        row[o] = (const uint16_t *)w->data + part_row(o, r, part, w->rows) * n;
+    for (; at + NARROW_BLOCK <= n; at += NARROW_BLOCK)
+        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+            sum[o] = coded_dot(sum[o], row[o] + at, codes + at, units[at / NARROW_BLOCK], NARROW_BLOCK);
+    for (size_t o = 0; at < n && o < DOT_STREAMS; o++)
+        sum[o] = coded_dot(sum[o], row[o] + at, codes + at, units[at / NARROW_BLOCK], n - at);
+    UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+        y[part_row(o, r, part, w->rows)] = sum[o];
+}
+
+void BODY(linear_bf16_int16)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
+{
+    if (n_tokens == 1) {
+        for (size_t r = 0; w->rows > 0 && r < part_rows(w->rows, DOT_STREAMS); r++)
+            coded_rows(y[0], x[0], w, r);
+        return;
+    }
+    for (size_t t = 0; t < n_tokens; t += CODED_TOKENS)
+        for (size_t r = 0; r < w->rows; r += CODED_OUTPUTS)
+            coded_outputs(y + t, x + t, w, r, n_tokens - t < CODED_TOKENS ? n_tokens - t : CODED_TOKENS);
+}
