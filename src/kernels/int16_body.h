@@ -163,52 +163,85 @@ INLINE void coded_outputs(float *const *y, const void *const *x, const struct ma
             v16_store_first(y[t] + r + v, w->columns ? v16_load(sums + t * CODED_OUTPUTS + v) : v16_zero(), left - v);
 }
 
-/* One vector of pairs a load, n_vectors of a block; `rest` stands for the last of them if it is not whole. */
+/* The i-th vector of pairs of n weights. */
 INLINE v16i coded_load(const uint16_t *weights, size_t n, size_t i)
 {
     return CODED_COLUMNS * (i + 1) <= n ? v16i_load((const int32_t *)(const void *)(weights + CODED_COLUMNS * i))
                                         : coded_rest(weights + CODED_COLUMNS * i, n - CODED_COLUMNS * i);
 }
 
-/* sum + a block of n columns of one row, for one token. */
-INLINE float coded_dot(float sum, const uint16_t *weights, const int16_t *codes, float unit, size_t n)
+/* The larger of two neighbouring magnitudes in every lane, over a block of n weights. */
+INLINE v16i coded_peaks(const uint16_t *weights, size_t n)
 {
-    size_t n_vectors = narrow_padded(n) / CODED_COLUMNS;
-    v16i peaks = v16i_set(0), dot = v16i_set(0);
-    UNROLL for (size_t i = 0; i < n_vectors; i++)
+    v16i peaks = v16i_set(0);
+    UNROLL for (size_t i = 0; i < narrow_padded(n) / CODED_COLUMNS; i++)
         peaks = v16i_max_s16(peaks, v16i_and(coded_load(weights, n, i), v16i_set(0x7fff7fff)));
-    uint32_t peak = v16i_peak_s16(peaks), exponent = peak >> 7 > 20 ? peak >> 7 : 20;
-    v16 factor = v16_set(f32_from_bits((266 - exponent) << 23));
-    UNROLL for (size_t i = 0; i < n_vectors; i++)
-        dot = v16i_add_pairs(dot, coded_pairs(coded_load(weights, n, i), factor),
-                             v16i_load((const int32_t *)(const void *)(codes + CODED_COLUMNS * i)));
-    float of_block = peak < 0x7f80 ? f32_from_bits((exponent - 12) << 23) : NAN;
-    return fmaf((float)v16i_sum(dot), of_block * unit, sum);
+    return peaks;
 }
 
-/* For one token: a row of each of DOT_STREAMS parts. */
+/* Products of a block of n weights with codes, each lane a part of the sum. */
+INLINE v16i coded_products(const uint16_t *weights, size_t n, const int16_t *codes, v16 factor)
+{
+    v16i dot = v16i_set(0);
+    UNROLL for (size_t i = 0; i < narrow_padded(n) / CODED_COLUMNS; i++)
+        dot = v16i_add_pairs(dot, coded_pairs(coded_load(weights, n, i), factor),
+                             v16i_load((const int32_t *)(const void *)(codes + CODED_COLUMNS * i)));
+    return dot;
+}
+
+/* Blocks of four rows: what makes their weights codes, and their units. */
+struct coded_four {
+    float factor[4], unit[4];
+};
+
+INLINE struct coded_four coded_factors(const uint16_t *const *row, size_t at, size_t n)
+{
+    struct coded_four of;
+    UNROLL for (size_t o = 0; o < 4; o++) {
+        uint32_t peak = v16i_peak_s16(coded_peaks(row[o] + at, n)), exponent = peak >> 7 > 20 ? peak >> 7 : 20;
+        of.factor[o] = f32_from_bits((266 - exponent) << 23);
+        of.unit[o] = peak < 0x7f80 ? f32_from_bits((exponent - 12) << 23) : NAN;
+    }
+    return of;
+}
+
+/* For one token: a row of each of four parts. Factors are a block ahead, so that nothing waits for them. */
 INLINE void coded_rows(float *y, const void *x, const struct matrix *w, size_t r)
 {
-    size_t part = part_rows(w->rows, DOT_STREAMS), n = w->columns, at = 0;
+    size_t part = part_rows(w->rows, 4), n = w->columns;
     const int16_t *codes = x;
     const float *units = narrow_scales(x, n);
-    const uint16_t *row[DOT_STREAMS];
-    float sum[DOT_STREAMS] = {0};
-    UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+    const uint16_t *row[4];
+    float sum[4] = {0};
+    UNROLL for (size_t o = 0; o < 4; o++)
         row[o] = (const uint16_t *)w->data + part_row(o, r, part, w->rows) * n;
-    for (; at + NARROW_BLOCK <= n; at += NARROW_BLOCK)
-        UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
-            sum[o] = coded_dot(sum[o], row[o] + at, codes + at, units[at / NARROW_BLOCK], NARROW_BLOCK);
-    for (size_t o = 0; at < n && o < DOT_STREAMS; o++)
-        sum[o] = coded_dot(sum[o], row[o] + at, codes + at, units[at / NARROW_BLOCK], n - at);
-    UNROLL for (size_t o = 0; o < DOT_STREAMS; o++)
+    struct coded_four of = coded_factors(row, 0, n < NARROW_BLOCK ? n : NARROW_BLOCK);
+    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
+        v16i dot[4];
+        struct coded_four next = of;
+        if (n - at >= NARROW_BLOCK) {
+            if (n - at >= 2 * NARROW_BLOCK)
+                next = coded_factors(row, at + NARROW_BLOCK, NARROW_BLOCK);
+            else if (n - at > NARROW_BLOCK)
+                next = coded_factors(row, at + NARROW_BLOCK, n - at - NARROW_BLOCK);
+            UNROLL for (size_t o = 0; o < 4; o++)
+                dot[o] = coded_products(row[o] + at, NARROW_BLOCK, codes + at, v16_set(of.factor[o]));
+        } else {
+            for (size_t o = 0; o < 4; o++)
+                dot[o] = coded_products(row[o] + at, n - at, codes + at, v16_set(of.factor[o]));
+        }
+        UNROLL for (size_t o = 0; o < 4; o++)
+            sum[o] = fmaf((float)v16i_sum(dot[o]), of.unit[o] * units[at / NARROW_BLOCK], sum[o]);
+        of = next;
+    }
+    UNROLL for (size_t o = 0; o < 4; o++)
         y[part_row(o, r, part, w->rows)] = sum[o];
 }
 
 void BODY(linear_bf16_int16)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
 {
     if (n_tokens == 1) {
-        for (size_t r = 0; w->rows > 0 && r < part_rows(w->rows, DOT_STREAMS); r++)
+        for (size_t r = 0; w->rows > 0 && r < part_rows(w->rows, 4); r++)
             coded_rows(y[0], x[0], w, r);
         return;
     }
