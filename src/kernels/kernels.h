@@ -41,6 +41,9 @@ void kernels_select(struct kernels *kernels, unsigned tiers);
 linear_f32_fn *kernels_linear(const struct kernels *kernels, enum dtype dtype);
 linear_t_f32_fn *kernels_linear_t(const struct kernels *kernels, enum dtype dtype);
 
+/* What brings a row into a form other than FORM_F32. */
+narrow_int8_fn *kernels_narrow(const struct kernels *kernels, enum form form);
+
 /* y = W x for rows x of a form that has a kernel for W's type: any type of FORM_F32, MXFP4 and INT8 of FORM_INT8,
  * BF16 of FORM_INT16 and FORM_F16. */
 void kernels_product(const struct kernels *kernels, enum form form, float *const *y, const void *const *x,

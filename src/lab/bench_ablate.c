@@ -21,6 +21,7 @@ static const struct ablate_switch {
     {"streams=off", "nodes one after the other", NEEDS_NOTHING},
     {"act=exact", "activations in float32", NEEDS_NOTHING},
     {"act=int8", "MXFP4 weights meet INT8", NEEDS_MXFP4},
+    {"act=int16", "and BF16 weights INT16", NEEDS_NOTHING},
     {"act=f16", "that, and BF16 weights meet FP16", NEEDS_NOTHING},
     {"dense=mxfp8", "dense weights in MXFP8", NEEDS_NOTHING},
     {"dense=int8", "dense weights in INT8", NEEDS_NOTHING},

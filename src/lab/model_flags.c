@@ -90,7 +90,7 @@ static enum status choose(const char *name, const char *value, const char *const
 }
 
 /* The values of flags, and what they stand for. */
-static const char *const acts[] = {"exact", "int8", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
+static const char *const acts[] = {"exact", "int8", "int16", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
                          *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
                          *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
                          *const sfas[] = {"gather", "masked"}, *const switches[] = {"off", "on"},
@@ -110,7 +110,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         flags->directory = value;
         return STATUS_OK;
     case FLAG_ACT:
-        TRY(choose("act", value, acts, 3, &chosen, err));
+        TRY(choose("act", value, acts, ACT_COUNT, &chosen, err));
         o->act = (enum act)chosen;
         return STATUS_OK;
     case FLAG_KV:

@@ -141,7 +141,7 @@ static enum status check_act(enum act act, unsigned tiers, struct error *err)
         return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED,
                      "--act %s needs the instruction tier %s, this run has %s; use --act exact%s", act_name(act),
-                     act_tier(act), tiers_name(tiers), act == ACT_F16 ? " or int8" : "");
+                     act_tier(act), tiers_name(tiers), act == ACT_F16 ? ", int8 or int16" : "");
 }
 
 static enum status check_weight_types(const struct weight_types *types, struct error *err)

@@ -4,7 +4,10 @@
 
 static const struct {
     const char *name, *tier;
-} acts[ACT_COUNT] = {[ACT_EXACT] = {"exact", "ref"}, [ACT_INT8] = {"int8", "ref"}, [ACT_F16] = {"f16", "avx512fp16"}};
+} acts[ACT_COUNT] = {[ACT_EXACT] = {"exact", "ref"},
+                     [ACT_INT8] = {"int8", "ref"},
+                     [ACT_INT16] = {"int16", "ref"},
+                     [ACT_F16] = {"f16", "avx512fp16"}};
 
 struct narrow_args {
     struct buffer from, to;
@@ -32,6 +35,8 @@ enum form inputs_form(const struct inputs *inputs, const struct matrix *w)
 {
     if ((w->dtype == DTYPE_MXFP4 || w->dtype == DTYPE_INT8) && inputs->act != ACT_EXACT)
         return FORM_INT8;
+    if (w->dtype == DTYPE_BF16 && inputs->act == ACT_INT16)
+        return FORM_INT16;
     return w->dtype == DTYPE_BF16 && inputs->act == ACT_F16 ? FORM_F16 : FORM_F32;
 }
 
@@ -48,7 +53,7 @@ void inputs_product(const struct plan_context *context, const struct inputs *inp
 static void run_narrow(const struct plan_context *context, const void *args, uint32_t row)
 {
     const struct narrow_args *a = args;
-    narrow_int8_fn *narrow = a->form == FORM_INT8 ? context->kernels->narrow_int8 : context->kernels->narrow_f16;
+    narrow_int8_fn *narrow = kernels_narrow(context->kernels, a->form);
     for (uint32_t i = row * a->per_row; i < (row + 1) * a->per_row; i++)
         narrow(buffer_row(context, a->to, i), buffer_row(context, a->from, i), a->columns);
 }

@@ -2,6 +2,7 @@
  *
  *     exact   float32 throughout
  *     int8    MXFP4 and INT8 weights meet INT8 activations with a scale per 32; all else in float32
+ *     int16   as int8, and BF16 weights meet 16-bit integers with a unit per 128
  *     f16     as int8, and BF16 weights meet halves in FP16 arithmetic
  *
  * In every policy these stay exact: the router, the indexer, the absorbed projections of MLA, the output head; and
@@ -12,7 +13,7 @@
 #include "ops/step.h"
 #include "tensor/narrow.h"
 
-enum act { ACT_EXACT, ACT_INT8, ACT_F16, ACT_COUNT };
+enum act { ACT_EXACT, ACT_INT8, ACT_INT16, ACT_F16, ACT_COUNT };
 
 /* The fastest that stays within 1e-3 of mean KL divergence and 0.1 % of NLL on the bundled model (docs/EVAL.md). It is
  * a matter of the architecture, not of the tier, so that answers do not depend on the machine: AArch64 has no bodies
@@ -25,7 +26,7 @@ enum act { ACT_EXACT, ACT_INT8, ACT_F16, ACT_COUNT };
 
 enum { LINEAR_ROWS = 128 }; /* rows a kernel call takes at most */
 
-/* "exact", "int8", "f16". */
+/* "exact", "int8", "int16", "f16". */
 const char *act_name(enum act act);
 
 /* The tier that a policy needs (cpu/tiers.h), as a name. Slower tiers compute the same bits, but not faster than

@@ -25,7 +25,7 @@ static const struct toggle {
     {"streams", false, "off", {"off"}},
     {"threads", false, "1", {"1", "3"}},
     {"cpu", false, "ref", {"avx512", "avx2", "neon", "ref"}},
-    {"act", true, "exact", {"exact", "int8", "f16"}},
+    {"act", true, "exact", {"exact", "int8", "int16", "f16"}},
     {"dense", true, NULL, {"mxfp8", "int8", "mxfp4"}},
     {"experts", true, NULL, {"mxfp4", "int8"}},
     {"pack", false, "off", {"off"}},
