@@ -12,6 +12,7 @@ enum {
     CODED_OUTPUTS = 16 * PAIR_BLOCKS,
     CODED_TOKENS = 128, /* whose sums are kept beside each other */
     CODED_COLUMNS = 32, /* of a vector of pairs */
+    CODED_STREAMS = 4,  /* panels that a single token reads side by side */
 };
 
 void BODY(narrow_int16)(void *out, const float *x, size_t n)
@@ -54,8 +55,8 @@ INLINE v16i coded_rest(const uint16_t *weights, size_t n)
     return v16i_load((const int32_t *)(const void *)rest);
 }
 
-/* A block of n columns of 16 rows: turned, panel[pair][16] every `stride`. */
-INLINE void coded_turn(int32_t *panel, size_t stride, const uint16_t *const *row, size_t n, size_t next)
+/* A block of n columns of 16 rows: turned, panel[pair][16]. The same of rows `next` elements on is fetched. */
+INLINE void coded_turn(int32_t *panel, const uint16_t *const *row, size_t n, size_t next)
 {
     size_t at = 0;
     const void *from[16];
@@ -64,7 +65,7 @@ INLINE void coded_turn(int32_t *panel, size_t stride, const uint16_t *const *row
             from[o] = row[o] + at;
             __builtin_prefetch(row[o] + at + next, 0, 2);
         }
-        turn16((float *)(void *)(panel + at / 2 * stride), stride, from);
+        turn16((float *)(void *)(panel + at / 2 * 16), 16, from);
     }
     if (at < n) {
         _Alignas(64) int32_t rest[16][16];
@@ -72,47 +73,29 @@ INLINE void coded_turn(int32_t *panel, size_t stride, const uint16_t *const *row
             v16i_store(rest[o], coded_rest(row[o] + at, n - at));
             from[o] = rest[o];
         }
-        turn16((float *)(void *)(panel + at / 2 * stride), stride, from);
+        turn16((float *)(void *)(panel + at / 2 * 16), 16, from);
     }
-}
-
-/* Turns weights of 16 rows to codes in place. Returns their units. */
-INLINE v16 coded_panel(int32_t *panel, size_t stride, size_t n_pairs)
-{
-    v16i peak = v16i_set(0);
-    for (size_t p = 0; p < n_pairs; p++)
-        peak = v16i_max_s16(peak, v16i_and(v16i_load(panel + p * stride), v16i_set(0x7fff7fff)));
-    peak = v16i_max_s16(v16i_and(peak, v16i_set(0xffff)), v16i_shift_right(peak, 16));
-    v16i exponent = v16i_max_s16(v16i_shift_right(peak, 7), v16i_set(20));
-    v16 factor = v16_from_bits(v16i_shift_left(v16i_sub(v16i_set(266), exponent), 23));
-    for (size_t p = 0; p < n_pairs; p++)
-        v16i_store(panel + p * stride, coded_pairs(v16i_load(panel + p * stride), factor));
-    v16 unit = v16_from_bits(v16i_shift_left(v16i_sub(exponent, v16i_set(12)), 23));
-    v16 largest = v16_from_bits(v16i_shift_left(peak, 16)), infinite = v16_set(INFINITY);
-    return v16_where_less(largest, infinite, unit, v16_sub(infinite, infinite));
 }
 
 /* A block of weights, and which of the activations' blocks it meets. */
 struct coded_block {
-    const int32_t *panel;
+    const int32_t *panel[PAIR_BLOCKS]; /* [n_pairs][16] */
     v16 units[PAIR_BLOCKS];
     size_t b, n_pairs, columns;
 };
 
-/* Adds a block to the sums of `tokens` tokens. */
-INLINE void coded_tile(float *sums, const void *const *x, const struct coded_block *block, const int tokens)
+/* dot[t * PAIR_BLOCKS + v] = the products of a block of weights with those of `tokens` tokens. */
+INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block *block, const int tokens)
 {
     const int16_t *codes[PAIR_HEADS];
-    v16i dot[PAIR_HEADS * PAIR_BLOCKS];
     UNROLL for (int t = 0; t < tokens; t++)
         codes[t] = (const int16_t *)x[t] + block->b * NARROW_BLOCK;
     UNROLL for (int i = 0; i < tokens * PAIR_BLOCKS; i++)
         dot[i] = v16i_set(0);
-    const int32_t *panel = block->panel;
-    for (size_t p = 0; p < block->n_pairs; p++, panel += CODED_OUTPUTS) {
+    for (size_t p = 0; p < block->n_pairs; p++) {
         v16i lanes[PAIR_BLOCKS];
         UNROLL for (int v = 0; v < PAIR_BLOCKS; v++)
-            lanes[v] = v16i_load(panel + 16 * v);
+            lanes[v] = v16i_load(block->panel[v] + 16 * p);
         UNROLL for (int t = 0; t < tokens; t++) {
             int32_t two;
             memcpy(&two, codes[t] + 2 * p, sizeof two);
@@ -121,6 +104,13 @@ INLINE void coded_tile(float *sums, const void *const *x, const struct coded_blo
                 dot[t * PAIR_BLOCKS + v] = v16i_add_pairs(dot[t * PAIR_BLOCKS + v], lanes[v], both);
         }
     }
+}
+
+/* Adds a block to the sums of `tokens` tokens. */
+INLINE void coded_tile(float *sums, const void *const *x, const struct coded_block *block, const int tokens)
+{
+    v16i dot[PAIR_HEADS * PAIR_BLOCKS];
+    coded_dots(dot, x, block, tokens);
     UNROLL for (int t = 0; t < tokens; t++) {
         v16 unit = v16_set(narrow_scales(x[t], block->columns)[block->b]);
         UNROLL for (int v = 0; v < PAIR_BLOCKS; v++) {
@@ -131,24 +121,60 @@ INLINE void coded_tile(float *sums, const void *const *x, const struct coded_blo
     }
 }
 
-/* Outputs [r, r + CODED_OUTPUTS) of n_tokens <= CODED_TOKENS. Beyond the last row: computed, not stored. */
-INLINE void coded_outputs(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t n_tokens)
+/* Of exponents, 255 where there is a number that is not finite. */
+INLINE v16 coded_units(v16i exponent)
 {
-    _Alignas(64) int32_t panel[CODED_PAIRS * CODED_OUTPUTS];
+    v16 unit = v16_from_bits(v16i_shift_left(v16i_sub(exponent, v16i_set(12)), 23)), infinite = v16_set(INFINITY);
+    return v16_where_less(v16_from_bits(v16i_shift_left(exponent, 23)), infinite, unit, v16_sub(infinite, infinite));
+}
+
+/* Block b of outputs [r, r + 16) in panels. */
+INLINE v16 coded_stored(const int32_t **panel, const struct matrix *w, size_t r, size_t b)
+{
+    *panel = (const int32_t *)w->data + r * w->columns / 2 + b * CODED_PAIRS * 16;
+    return coded_units(v16i_load_u8_first(w->scales + r * (w->columns / NARROW_BLOCK) + b * 16, 16));
+}
+
+/* Turns weights of 16 rows to codes in place. Returns their units. */
+INLINE v16 coded_panel(int32_t *panel, size_t n_pairs)
+{
+    v16i peak = v16i_set(0);
+    for (size_t p = 0; p < n_pairs; p++)
+        peak = v16i_max_s16(peak, v16i_and(v16i_load(panel + 16 * p), v16i_set(0x7fff7fff)));
+    peak = v16i_max_s16(v16i_and(peak, v16i_set(0xffff)), v16i_shift_right(peak, 16));
+    v16i exponent = v16i_max_s16(v16i_shift_right(peak, 7), v16i_set(20));
+    v16 factor = v16_from_bits(v16i_shift_left(v16i_sub(v16i_set(266), exponent), 23));
+    for (size_t p = 0; p < n_pairs; p++)
+        v16i_store(panel + 16 * p, coded_pairs(v16i_load(panel + 16 * p), factor));
+    return coded_units(exponent);
+}
+
+/* Block b of outputs [r, r + 16), n columns of rows, is made a panel. Beyond the last row: the last again. */
+INLINE v16 coded_made(int32_t *panel, const struct matrix *w, size_t r, size_t b, size_t n)
+{
+    const uint16_t *row[16];
+    size_t next = r + 2 * CODED_OUTPUTS <= w->rows ? (size_t)CODED_OUTPUTS * w->columns : 0;
+    for (size_t o = 0; o < 16; o++)
+        row[o] = (const uint16_t *)w->data + (r + o < w->rows ? r + o : w->rows - 1) * w->columns + b * NARROW_BLOCK;
+    coded_turn(panel, row, n, next);
+    return coded_panel(panel, narrow_padded(n) / 2);
+}
+
+/* Outputs [r, r + CODED_OUTPUTS) of n_tokens <= CODED_TOKENS. Beyond the last row: computed, not stored. */
+INLINE void coded_outputs(float *const *y, const void *const *x, const struct matrix *w, size_t r, size_t n_tokens,
+                          const bool panels)
+{
+    _Alignas(64) int32_t made[PAIR_BLOCKS][CODED_PAIRS * 16];
     _Alignas(64) float sums[CODED_TOKENS * CODED_OUTPUTS];
     size_t left = w->rows - r < CODED_OUTPUTS ? w->rows - r : CODED_OUTPUTS;
-    size_t next = r + 2 * CODED_OUTPUTS <= w->rows ? (size_t)CODED_OUTPUTS * w->columns : 0;
     for (size_t at = 0; at < w->columns; at += NARROW_BLOCK) {
         size_t n = w->columns - at < NARROW_BLOCK ? w->columns - at : NARROW_BLOCK;
-        struct coded_block block = {panel, {v16_zero()}, at / NARROW_BLOCK, narrow_padded(n) / 2, w->columns};
+        struct coded_block block = {.b = at / NARROW_BLOCK, .n_pairs = narrow_padded(n) / 2, .columns = w->columns};
         UNROLL for (size_t v = 0; v < PAIR_BLOCKS; v++) {
-            const uint16_t *row[16];
-            for (size_t o = 0; o < 16; o++) {
-                size_t index = r + (16 * v + o < left ? 16 * v + o : left - 1);
-                row[o] = (const uint16_t *)w->data + index * w->columns + at;
-            }
-            coded_turn(panel + 16 * v, CODED_OUTPUTS, row, n, next);
-            block.units[v] = coded_panel(panel + 16 * v, CODED_OUTPUTS, block.n_pairs);
+            size_t from = 16 * v < left ? r + 16 * v : r;
+            block.panel[v] = made[v];
+            block.units[v] = panels ? coded_stored(&block.panel[v], w, from, block.b)
+                                    : coded_made(made[v], w, from, block.b, n);
         }
         size_t t = 0;
         for (; t + PAIR_HEADS <= n_tokens; t += PAIR_HEADS)
@@ -238,14 +264,57 @@ INLINE void coded_rows(float *y, const void *x, const struct matrix *w, size_t r
         y[part_row(o, r, part, w->rows)] = sum[o];
 }
 
+/* For one token: `streams` panels, `part` panels apart from r on. */
+INLINE void coded_once(float *y, const void *x, const struct matrix *w, size_t r, size_t part, const int streams)
+{
+    v16 sum[CODED_STREAMS];
+    UNROLL for (int s = 0; s < streams; s++)
+        sum[s] = v16_zero();
+    for (size_t b = 0; b < w->columns / NARROW_BLOCK; b++)
+        UNROLL for (int s = 0; s < streams; s++) {
+            const int32_t *panel;
+            v16 unit = v16_mul(coded_stored(&panel, w, r + (size_t)s * part, b), v16_set(narrow_scales(x, w->columns)[b]));
+            const int16_t *codes = (const int16_t *)x + b * NARROW_BLOCK;
+            v16i dot = v16i_set(0);
+            for (size_t p = 0; p < CODED_PAIRS; p++) {
+                int32_t two;
+                memcpy(&two, codes + 2 * p, sizeof two);
+                dot = v16i_add_pairs(dot, v16i_load(panel + 16 * p), v16i_set(two));
+            }
+            sum[s] = v16_fma(v16_from_integers(dot), unit, sum[s]);
+        }
+    UNROLL for (int s = 0; s < streams; s++) {
+        size_t from = r + (size_t)s * part;
+        v16_store_first(y + from, sum[s], w->rows - from);
+    }
+}
+
+INLINE void coded_single(float *y, const void *x, const struct matrix *w)
+{
+    size_t part = w->rows / 16 / CODED_STREAMS * 16, r = 0;
+    for (; r < part; r += 16)
+        coded_once(y, x, w, r, part, CODED_STREAMS);
+    for (r = CODED_STREAMS * part; r < w->rows; r += 16)
+        coded_once(y, x, w, r, 0, 1);
+}
+
 void BODY(linear_bf16_int16)(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens)
 {
+    if (n_tokens == 1 && w->panels) {
+        coded_single(y[0], x[0], w);
+        return;
+    }
     if (n_tokens == 1) {
         for (size_t r = 0; w->rows > 0 && r < part_rows(w->rows, 4); r++)
             coded_rows(y[0], x[0], w, r);
         return;
     }
     for (size_t t = 0; t < n_tokens; t += CODED_TOKENS)
-        for (size_t r = 0; r < w->rows; r += CODED_OUTPUTS)
-            coded_outputs(y + t, x + t, w, r, n_tokens - t < CODED_TOKENS ? n_tokens - t : CODED_TOKENS);
+        for (size_t r = 0; r < w->rows; r += CODED_OUTPUTS) {
+            size_t n = n_tokens - t < CODED_TOKENS ? n_tokens - t : CODED_TOKENS;
+            if (w->panels)
+                coded_outputs(y + t, x + t, w, r, n, true);
+            else
+                coded_outputs(y + t, x + t, w, r, n, false);
+        }
 }

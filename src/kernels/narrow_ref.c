@@ -216,27 +216,34 @@ void narrow_int16_ref(void *out, const float *x, size_t n)
     }
 }
 
-/* The exponent field that a block of weights is scaled by; 255 where a sum with it is NaN. */
-static uint32_t block_exponent(const uint16_t *weights, size_t n)
+/* Of row `row` the exponent of block `at / NARROW_BLOCK`, and the codes of its n columns. */
+static uint32_t block_codes(int16_t *codes, const struct matrix *w, size_t row, size_t at, size_t n)
 {
-    uint32_t exponent = 20;
+    if (!w->panels) {
+        const uint16_t *weights = (const uint16_t *)w->data + row * w->columns + at;
+        uint32_t exponent = narrow_weight_exponent(weights, n);
+        for (size_t i = 0; i < n; i++)
+            codes[i] = narrow_weight_code(weights[i], exponent);
+        return exponent;
+    }
+    size_t panel = row / MATRIX_PANEL_ROWS * MATRIX_PANEL_ROWS, lane = row % MATRIX_PANEL_ROWS;
+    const int16_t *words = (const int16_t *)w->data + panel * w->columns + at * MATRIX_PANEL_ROWS;
     for (size_t i = 0; i < n; i++)
-        exponent = (weights[i] >> 7 & 255u) > exponent ? weights[i] >> 7 & 255u : exponent;
-    return exponent;
+        codes[i] = words[i / 2 * 2 * MATRIX_PANEL_ROWS + 2 * lane + i % 2];
+    return w->scales[panel * matrix_scale_bytes(w) + at / NARROW_BLOCK * MATRIX_PANEL_ROWS + lane];
 }
 
-static float dot_int16(const int16_t *codes, const float *units, const uint16_t *weights, size_t n)
+static float dot_int16(const int16_t *x, const float *units, const struct matrix *w, size_t row)
 {
     float sum = 0.0f;
-    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
-        size_t end = n - at < NARROW_BLOCK ? n : at + NARROW_BLOCK;
-        uint32_t exponent = block_exponent(weights + at, end - at);
-        if (exponent == 255)
-            return f32_from_bits(NAN_BITS);
+    for (size_t at = 0; at < w->columns; at += NARROW_BLOCK) {
+        int16_t codes[NARROW_BLOCK];
+        size_t n = w->columns - at < NARROW_BLOCK ? w->columns - at : NARROW_BLOCK;
+        uint32_t exponent = block_codes(codes, w, row, at, n);
         int32_t dot = 0;
-        for (size_t i = at; i < end; i++)
-            dot += (int32_t)rintf(f32_from_bf16(weights[i]) * f32_from_bits((266 - exponent) << 23)) * codes[i];
-        sum = fmaf((float)dot, f32_from_bits((exponent - 12) << 23) * units[at / NARROW_BLOCK], sum);
+        for (size_t i = 0; i < n; i++)
+            dot += codes[i] * x[at + i];
+        sum = fmaf((float)dot, narrow_weight_unit(exponent) * units[at / NARROW_BLOCK], sum);
     }
     return sum;
 }
@@ -245,6 +252,5 @@ void linear_bf16_int16_ref(float *const *y, const void *const *x, const struct m
 {
     for (size_t row = 0; row < w->rows; row++)
         for (size_t t = 0; t < n_tokens; t++)
-            y[t][row] = dot_int16(x[t], narrow_scales(x[t], w->columns), (const uint16_t *)w->data + row * w->columns,
-                                  w->columns);
+            y[t][row] = dot_int16(x[t], narrow_scales(x[t], w->columns), w, row);
 }

@@ -44,7 +44,7 @@ void inputs_product(const struct plan_context *context, const struct inputs *inp
                     const uint32_t *rows, const struct matrix *w, uint32_t n)
 {
     const void *x[LINEAR_ROWS];
-    CHECK(n <= LINEAR_ROWS && (!w->panels || form == FORM_INT8));
+    CHECK(n <= LINEAR_ROWS && (!w->panels || form == FORM_INT8 || form == FORM_INT16));
     for (uint32_t i = 0; i < n; i++)
         x[i] = buffer_row(context, inputs->forms[form], rows[i]);
     kernels_product(context->kernels, form, y, x, w, n);

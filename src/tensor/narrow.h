@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tensor/dtype.h"
+
 enum form {
     FORM_F32, /* as they are */
     FORM_INT8,
@@ -59,6 +61,29 @@ static inline size_t narrow_bytes(enum form form, size_t n)
 static inline size_t narrow_stride(enum form form, size_t n)
 {
     return ((narrow_bytes(form, n) + 63) / 64 | 1) * 64;
+}
+
+/* What BF16 weights are where they meet FORM_INT16: in each block of NARROW_BLOCK columns of a row a code of 13 bits and
+ * a sign, times 2^(exponent - 139). The exponent is the largest of the block, 255 if one is not finite. */
+static inline uint32_t narrow_weight_exponent(const uint16_t *weights, size_t n)
+{
+    uint32_t peak = 20 << 7;
+    for (size_t i = 0; i < n; i++)
+        peak = (weights[i] & 0x7fffu) > peak ? weights[i] & 0x7fffu : peak;
+    return peak >> 7;
+}
+
+/* To the nearest, ties to even; 0 where the exponent is 255. */
+static inline int16_t narrow_weight_code(uint16_t weight, uint32_t exponent)
+{
+    const float anchor = 0x1.8p23f; /* an addition rounds to an integer */
+    float scaled = f32_from_bf16(weight) * f32_from_bits((266 - exponent) << 23);
+    return exponent == 255 ? 0 : (int16_t)(scaled + anchor - anchor);
+}
+
+static inline float narrow_weight_unit(uint32_t exponent)
+{
+    return f32_from_bits(exponent == 255 ? 0x7fc00000 : (exponent - 12) << 23);
 }
 
 /* FORM_F16: what sums are multiplied by. FORM_INT16: the units of the blocks. */
