@@ -84,8 +84,10 @@ struct coded_block {
     size_t b, n_pairs, columns;
 };
 
-/* dot[t * PAIR_BLOCKS + v] = the products of a block of weights with those of `tokens` tokens. */
-INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block *block, const int tokens)
+/* dot[t * PAIR_BLOCKS + v] = the products of a block of weights with those of `tokens` tokens. The first fetch the block
+ * after it, one line an iteration: a panel has a page a block, at whose end the hardware's prefetch stops. */
+INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block *block, const bool first,
+                       const int tokens)
 {
     const int16_t *codes[PAIR_HEADS];
     UNROLL for (int t = 0; t < tokens; t++)
@@ -94,6 +96,8 @@ INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block
         dot[i] = v16i_set(0);
     for (size_t p = 0; p < block->n_pairs; p++) {
         v16i lanes[PAIR_BLOCKS];
+        UNROLL for (int v = 0; v < PAIR_BLOCKS && first; v++)
+            __builtin_prefetch(block->panel[v] + CODED_PAIRS * 16 + 16 * p, 0, 3);
         UNROLL for (int v = 0; v < PAIR_BLOCKS; v++)
             lanes[v] = v16i_load(block->panel[v] + 16 * p);
         UNROLL for (int t = 0; t < tokens; t++) {
@@ -107,10 +111,11 @@ INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block
 }
 
 /* Adds a block to the sums of `tokens` tokens. */
-INLINE void coded_tile(float *sums, const void *const *x, const struct coded_block *block, const int tokens)
+INLINE void coded_tile(float *sums, const void *const *x, const struct coded_block *block, const bool first,
+                       const int tokens)
 {
     v16i dot[PAIR_HEADS * PAIR_BLOCKS];
-    coded_dots(dot, x, block, tokens);
+    coded_dots(dot, x, block, first, tokens);
     UNROLL for (int t = 0; t < tokens; t++) {
         v16 unit = v16_set(narrow_scales(x[t], block->columns)[block->b]);
         UNROLL for (int v = 0; v < PAIR_BLOCKS; v++) {
@@ -132,7 +137,7 @@ INLINE v16 coded_units(v16i exponent)
 INLINE v16 coded_stored(const int32_t **panel, const struct matrix *w, size_t r, size_t b)
 {
     *panel = (const int32_t *)w->data + r * w->columns / 2 + b * CODED_PAIRS * 16;
-    return coded_units(v16i_load_u8_first(w->scales + r * (w->columns / NARROW_BLOCK) + b * 16, 16));
+    return coded_units(v16i_load_u8_first(w->scales + r * matrix_scale_bytes(w) + b * 16, 16));
 }
 
 /* Turns weights of 16 rows to codes in place. Returns their units. */
@@ -177,12 +182,16 @@ INLINE void coded_outputs(float *const *y, const void *const *x, const struct ma
                                     : coded_made(made[v], w, from, block.b, n);
         }
         size_t t = 0;
+        if (n_tokens >= PAIR_HEADS && panels) {
+            coded_tile(sums, x, &block, true, PAIR_HEADS);
+            t = PAIR_HEADS;
+        }
         for (; t + PAIR_HEADS <= n_tokens; t += PAIR_HEADS)
-            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, PAIR_HEADS);
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, false, PAIR_HEADS);
         for (; t + 2 <= n_tokens; t += 2)
-            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, 2);
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, panels && t == 0, 2);
         for (; t < n_tokens; t++)
-            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, 1);
+            coded_tile(sums + t * CODED_OUTPUTS, x + t, &block, false, 1);
     }
     for (size_t t = 0; t < n_tokens; t++)
         for (size_t v = 0; v < left; v += 16)
@@ -264,25 +273,33 @@ INLINE void coded_rows(float *y, const void *x, const struct matrix *w, size_t r
         y[part_row(o, r, part, w->rows)] = sum[o];
 }
 
-/* For one token: `streams` panels, `part` panels apart from r on. */
+/* For one token: `streams` panels, `part` rows apart from r on, side by side. */
 INLINE void coded_once(float *y, const void *x, const struct matrix *w, size_t r, size_t part, const int streams)
 {
     v16 sum[CODED_STREAMS];
     UNROLL for (int s = 0; s < streams; s++)
         sum[s] = v16_zero();
-    for (size_t b = 0; b < w->columns / NARROW_BLOCK; b++)
+    for (size_t b = 0; b < matrix_scale_bytes(w); b++) {
+        const int16_t *codes = (const int16_t *)x + b * NARROW_BLOCK;
+        size_t left = w->columns / 2 - b * CODED_PAIRS, n_pairs = left < CODED_PAIRS ? left : CODED_PAIRS;
+        v16 unit[CODED_STREAMS], of_block = v16_set(narrow_scales(x, w->columns)[b]);
+        const int32_t *panel[CODED_STREAMS];
+        v16i dot[CODED_STREAMS];
         UNROLL for (int s = 0; s < streams; s++) {
-            const int32_t *panel;
-            v16 unit = v16_mul(coded_stored(&panel, w, r + (size_t)s * part, b), v16_set(narrow_scales(x, w->columns)[b]));
-            const int16_t *codes = (const int16_t *)x + b * NARROW_BLOCK;
-            v16i dot = v16i_set(0);
-            for (size_t p = 0; p < CODED_PAIRS; p++) {
-                int32_t two;
-                memcpy(&two, codes + 2 * p, sizeof two);
-                dot = v16i_add_pairs(dot, v16i_load(panel + 16 * p), v16i_set(two));
-            }
-            sum[s] = v16_fma(v16_from_integers(dot), unit, sum[s]);
+            unit[s] = v16_mul(coded_stored(&panel[s], w, r + (size_t)s * part, b), of_block);
+            dot[s] = v16i_set(0);
         }
+        for (size_t p = 0; p < n_pairs; p++) {
+            int32_t two;
+            memcpy(&two, codes + 2 * p, sizeof two);
+            v16i both = v16i_set(two);
+            UNROLL for (int s = 0; s < streams; s++) {
+                dot[s] = v16i_add_pairs(dot[s], v16i_load(panel[s] + 16 * p), both);
+            }
+        }
+        UNROLL for (int s = 0; s < streams; s++)
+            sum[s] = v16_fma(v16_from_integers(dot[s]), unit[s], sum[s]);
+    }
     UNROLL for (int s = 0; s < streams; s++) {
         size_t from = r + (size_t)s * part;
         v16_store_first(y + from, sum[s], w->rows - from);

@@ -328,6 +328,14 @@ static enum status bind_as_stored(struct binder *binder, const char *name, uint3
     return bind_packed(binder, name, packed, rows, columns, out, err);
 }
 
+/* Whether a matrix comes into panels in the type that it is stored in. */
+static bool packs_stored(enum packing packing, const struct matrix *m)
+{
+    if (m->dtype == DTYPE_BF16)
+        return packing == PACK_BF16 && m->columns % MX_BLOCK == 0;
+    return packing >= PACK_STORED && dtype_has_scales(m->dtype);
+}
+
 enum status bind_weights(struct binder *binder, enum weight_class weights, const char *name, uint32_t rows,
                          uint32_t columns, struct matrix *out, struct error *err)
 {
@@ -337,13 +345,14 @@ enum status bind_weights(struct binder *binder, enum weight_class weights, const
     enum dtype type = weights == WEIGHTS_DENSE     ? binder->types.dense
                       : weights == WEIGHTS_EXPERTS ? binder->types.experts
                                                    : DTYPE_AS_STORED;
-    bool stored = dtype_has_scales(out->dtype), converts = type != DTYPE_AS_STORED && !stored;
-    bool packs = stored && weights != WEIGHTS_FIXED && binder->packing == PACK_ALL;
-    if (!binder->conversion || !(converts || packs) || columns % MX_BLOCK != 0)
+    bool scaled = dtype_has_scales(out->dtype);
+    bool converts = type != DTYPE_AS_STORED && !scaled && columns % MX_BLOCK == 0;
+    bool packs = weights != WEIGHTS_FIXED && !converts && packs_stored(binder->packing, out);
+    if (!binder->conversion || !(converts || packs))
         return STATUS_OK;
     *out = (struct matrix){.rows = rows, .columns = columns, .dtype = converts ? type : out->dtype};
     out->panels = binder->packing != PACK_NOTHING && out->dtype != DTYPE_MXFP8;
-    return conversion_add(binder->conversion, find_suffixed(binder, name, packs ? ".weight_packed" : ".weight"),
-                          packs ? find_suffixed(binder, name, ".weight_scale") : NULL, out,
+    return conversion_add(binder->conversion, find_suffixed(binder, name, scaled ? ".weight_packed" : ".weight"),
+                          scaled ? find_suffixed(binder, name, ".weight_scale") : NULL, out,
                           weights == WEIGHTS_EXPERTS ? binder->n_prefixes : 0, err);
 }

@@ -19,6 +19,7 @@ enum { BIND_NAME_BYTES = 256, BIND_SHAPE_BYTES = 120 };
 /* Which matrices may be brought into another type at load. */
 enum weight_class {
     WEIGHTS_FIXED,   /* as they are stored, in every policy */
+    WEIGHTS_KEPT,    /* of the type that they are stored in, but in panels where that pays */
     WEIGHTS_DENSE,   /* projections of attention and of dense and shared FFNs */
     WEIGHTS_EXPERTS, /* routed experts */
 };
@@ -29,11 +30,12 @@ struct weight_types {
     enum dtype dense, experts;
 };
 
-/* Which of these matrices lie in panels (tensor/matrix.h): only those that meet activations in INT8 may. */
+/* Which of these matrices lie in panels (tensor/matrix.h): only those that meet activations in INT8 or INT16 may. */
 enum packing {
     PACK_NOTHING,
     PACK_CONVERTED, /* to MXFP4 or INT8 */
-    PACK_ALL,       /* those, and what is stored in MXFP4 */
+    PACK_STORED,    /* those, and what is stored in MXFP4 */
+    PACK_BF16,      /* those, and what is stored in BF16 */
 };
 
 enum wanted_kind {

@@ -170,13 +170,18 @@ enum packing model_packing(const struct model *model)
     if (!o->pack || o->act == ACT_EXACT)
         return PACK_NOTHING;
     bool fits = checkpoint_bytes(model->checkpoint) <= machine_memory_bytes(NULL);
-    return o->cache_folder && fits ? PACK_ALL : PACK_CONVERTED;
+    if (!o->cache_folder || !fits)
+        return PACK_CONVERTED;
+    return o->act == ACT_INT16 ? PACK_BF16 : PACK_STORED;
 }
 
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES])
 {
-    static const char *const panels[] = {[PACK_NOTHING] = "", [PACK_CONVERTED] = "-panels", [PACK_ALL] = "-all-panels"};
+    static const char *const panels[] = {[PACK_NOTHING] = "",
+                                         [PACK_CONVERTED] = "-panels",
+                                         [PACK_STORED] = "-all-panels",
+                                         [PACK_BF16] = "-int16-panels"};
     struct weight_types types = model->options.weights;
     if (conversion_totals(conversion, false).bytes == 0)
         types.dense = DTYPE_AS_STORED;

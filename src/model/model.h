@@ -93,7 +93,7 @@ NEEDS_CHECK enum status model_prepare(struct model *model, struct error *err);
 
 /* The request for the converted weights of a model that has its parameters, its team and its kernels. `suffix` gets a
  * name of the types that there is something to convert to. */
-enum { WEIGHT_SUFFIX_BYTES = 32 };
+enum { WEIGHT_SUFFIX_BYTES = 40 };
 struct weight_cache_request model_weight_request(const struct model *model, const char *directory,
                                                  struct conversion *conversion, char suffix[WEIGHT_SUFFIX_BYTES]);
 

@@ -10,9 +10,9 @@ static enum status bind_kda(struct kda_params *kda, const struct config *config,
     TRY(bind_convolution(binder, "q_conv1d.weight", inner, config->conv_taps, &kda->conv_q, err));
     TRY(bind_convolution(binder, "k_conv1d.weight", inner, config->conv_taps, &kda->conv_k, err));
     TRY(bind_convolution(binder, "v_conv1d.weight", inner, config->conv_taps, &kda->conv_v, err));
-    TRY(bind_matrix(binder, "f_a_proj", dim, hidden, &kda->f_a_proj, err));
-    TRY(bind_matrix(binder, "f_b_proj", inner, dim, &kda->f_b_proj, err));
-    TRY(bind_matrix(binder, "b_proj", config->kda_heads, hidden, &kda->b_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_KEPT, "f_a_proj", dim, hidden, &kda->f_a_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_KEPT, "f_b_proj", inner, dim, &kda->f_b_proj, err));
+    TRY(bind_weights(binder, WEIGHTS_KEPT, "b_proj", config->kda_heads, hidden, &kda->b_proj, err));
     if (config->full_rank_gate) {
         TRY(bind_weights(binder, WEIGHTS_DENSE, "g_proj", inner, hidden, &kda->g_proj, err));
     } else {

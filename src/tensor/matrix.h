@@ -6,7 +6,8 @@
  *
  *     MXFP4   blocks of 32: 4 words, the block's bytes as they are, and its scales
  *     INT8    blocks of 32: 8 words, its codes in the order of narrowed activations, within every eight 0 2 4 6 1 3 5 7
- *     BF16    blocks of 128: 64 words, two 16-bit codes v, and the exponents e (linear_bf16_int16, kernels/narrow.def)
+ *     BF16    blocks of 128, the last may be shorter: words of two 16-bit codes v, and the exponents e of
+ *             linear_bf16_int16 (kernels/narrow.def)
  *
  * What is missing to the last 16 rows is zeros. Parts of such a matrix begin at multiples of 16 rows. */
 #ifndef DAY0_TENSOR_MATRIX_H
@@ -26,7 +27,7 @@ enum { MATRIX_PANEL_ROWS = 16 };
 struct matrix {
     const void *data;      /* [rows][columns] elements; MXFP4: [rows][columns / 2] bytes */
     const uint8_t *scales; /* [rows][columns / 32] E8M0 bytes (MXFP4, MXFP8) or BF16 values (INT8); of BF16 in panels
-                              [rows][columns / 128] exponents; else NULL */
+                              [rows][columns / 128, rounded up] exponents; else NULL */
     uint32_t rows, columns;
     enum dtype dtype;
     bool panels;
@@ -50,7 +51,7 @@ static inline size_t matrix_row_bytes(const struct matrix *m)
 static inline size_t matrix_scale_bytes(const struct matrix *m)
 {
     if (m->dtype == DTYPE_BF16)
-        return m->panels ? m->columns / NARROW_BLOCK : 0;
+        return m->panels ? (m->columns + NARROW_BLOCK - 1) / NARROW_BLOCK : 0;
     return dtype_has_scales(m->dtype) ? m->columns / MX_BLOCK * (m->dtype == DTYPE_INT8 ? 2 : 1) : 0;
 }
 

@@ -43,18 +43,18 @@ void panels_put(const struct matrix *to, uint32_t row, size_t first, size_t n, c
 
 void panels_put_bf16(const struct matrix *to, uint32_t row, const uint16_t *weights)
 {
-    enum { WORDS = NARROW_BLOCK / 2 };
     uint32_t panel = row / MATRIX_PANEL_ROWS * MATRIX_PANEL_ROWS, lane = row % MATRIX_PANEL_ROWS;
-    CHECK(to->panels && to->dtype == DTYPE_BF16 && to->columns % NARROW_BLOCK == 0);
+    CHECK(to->panels && to->dtype == DTYPE_BF16 && to->columns % MX_BLOCK == 0);
     uint8_t *words = (uint8_t *)to->data + panel * matrix_row_bytes(to) + 4 * lane;
     uint8_t *exponents = (uint8_t *)to->scales + panel * matrix_scale_bytes(to) + lane;
-    for (size_t b = 0; b < to->columns / NARROW_BLOCK; b++, weights += NARROW_BLOCK) {
+    for (size_t at = 0; at < to->columns; at += NARROW_BLOCK, exponents += MATRIX_PANEL_ROWS) {
         int16_t codes[NARROW_BLOCK];
-        uint32_t exponent = narrow_weight_exponent(weights, NARROW_BLOCK);
-        for (size_t i = 0; i < NARROW_BLOCK; i++)
-            codes[i] = narrow_weight_code(weights[i], exponent);
-        for (size_t i = 0; i < WORDS; i++)
-            memcpy(words + (b * WORDS + i) * 4 * MATRIX_PANEL_ROWS, codes + 2 * i, 4);
-        exponents[b * MATRIX_PANEL_ROWS] = (uint8_t)exponent;
+        size_t n = to->columns - at < NARROW_BLOCK ? to->columns - at : NARROW_BLOCK;
+        uint32_t exponent = narrow_weight_exponent(weights + at, n);
+        for (size_t i = 0; i < n; i++)
+            codes[i] = narrow_weight_code(weights[at + i], exponent);
+        for (size_t i = 0; i < n; i += 2, words += 4 * MATRIX_PANEL_ROWS)
+            memcpy(words, codes + i, 4);
+        *exponents = (uint8_t)exponent;
     }
 }

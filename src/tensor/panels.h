@@ -8,7 +8,7 @@
  * and `scales` are those of the blocks, in the order of a row as it is stored. */
 void panels_put(const struct matrix *to, uint32_t row, size_t first, size_t n, const void *codes, const void *scales);
 
-/* The same for all of a row of BF16, columns a multiple of NARROW_BLOCK. */
+/* The same for all of a row of BF16, columns a multiple of MX_BLOCK. */
 void panels_put_bf16(const struct matrix *to, uint32_t row, const uint16_t *weights);
 
 #endif

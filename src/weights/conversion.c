@@ -31,6 +31,12 @@ static uint64_t part_bytes(const struct matrix *m)
     return codes_bytes(m) + align(matrix_stored_rows(m) * matrix_scale_bytes(m), PART_ALIGNMENT);
 }
 
+/* Whether it keeps its type and only comes into panels. */
+static bool only_packs(const struct conversion_part *part)
+{
+    return part->scales || part->shape.dtype == DTYPE_BF16;
+}
+
 static uint64_t source_bytes(const struct conversion_part *part)
 {
     return part->from->bytes + (part->scales ? part->scales->bytes : 0);
@@ -51,7 +57,8 @@ enum status conversion_add(struct conversion *c, const struct tensor *from, cons
                            struct matrix *to, uint32_t expert, struct error *err)
 {
     bool joins = expert > 0 && c->n_records > 0 && c->records[c->n_records - 1].expert == expert;
-    CHECK(dtype_has_scales(to->dtype) && to->columns % MX_BLOCK == 0);
+    CHECK(to->columns % MX_BLOCK == 0);
+    CHECK(dtype_has_scales(to->dtype) || (to->dtype == DTYPE_BF16 && to->panels && from->stored == STORED_BF16));
     if (!joins && c->n_records == c->capacity) {
         size_t capacity = c->capacity ? 2 * c->capacity : 64;
         struct conversion_record *larger = realloc(c->records, capacity * sizeof *larger);
@@ -75,7 +82,7 @@ struct conversion_totals conversion_totals(const struct conversion *conversion, 
             continue;
         for (uint32_t p = 0; p < record->n_parts; p++) {
             const struct conversion_part *part = &record->parts[p];
-            if (part->scales)
+            if (only_packs(part))
                 continue;
             totals.bytes += part_bytes(&part->shape);
             totals.source_bytes += part->from->bytes;
@@ -89,7 +96,7 @@ uint64_t conversion_packed_bytes(const struct conversion *c)
     uint64_t bytes = 0;
     for (size_t r = 0; r < c->n_records; r++)
         for (uint32_t p = 0; p < c->records[r].n_parts; p++)
-            bytes += c->records[r].parts[p].scales ? part_bytes(&c->records[r].parts[p].shape) : 0;
+            bytes += only_packs(&c->records[r].parts[p]) ? part_bytes(&c->records[r].parts[p].shape) : 0;
     return bytes;
 }
 
@@ -101,9 +108,9 @@ void conversion_leave_stored(struct conversion *c)
         bool begun = false;
         for (uint32_t p = 0; p < record.n_parts; p++) {
             const struct conversion_part *part = &record.parts[p];
-            if (part->scales) {
+            if (only_packs(part)) {
                 *part->to = (struct matrix){.data = part->from->data,
-                                            .scales = part->scales->data,
+                                            .scales = part->scales ? part->scales->data : NULL,
                                             .rows = part->shape.rows,
                                             .columns = part->shape.columns,
                                             .dtype = part->shape.dtype};
@@ -277,6 +284,10 @@ static bool convert_row(const struct job *job, const struct tensor *from, const 
 
 static void pack_row(const struct conversion_part *part, const struct matrix *to, uint32_t row)
 {
+    if (to->dtype == DTYPE_BF16) {
+        panels_put_bf16(to, row, (const uint16_t *)part->from->data + (size_t)row * to->columns);
+        return;
+    }
     panels_put(to, row, 0, to->columns / MX_BLOCK, (const uint8_t *)part->from->data + row * matrix_row_bytes(to),
                (const uint8_t *)part->scales->data + row * matrix_scale_bytes(to));
 }
@@ -306,7 +317,7 @@ static bool convert_record(struct job *job, const struct conversion_record *reco
         const struct conversion_part *part = &record->parts[p];
         struct matrix to = view_at(&part->shape, &at);
         for (uint32_t row = 0; row < to.rows; row++) {
-            if (part->scales) {
+            if (only_packs(part)) {
                 pack_row(part, &to, row);
             } else if (!convert_row(job, part->from, &to, row)) {
                 job->not_finite = part->from;

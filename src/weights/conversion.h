@@ -24,8 +24,8 @@ enum {
 
 struct conversion_part {
     const struct tensor *from;   /* F32, BF16 or F16, or MXFP4 codes; borrowed from the checkpoint */
-    const struct tensor *scales; /* of MXFP4 codes, which only come into panels; else NULL */
-    struct matrix shape;         /* the result, without data */
+    const struct tensor *scales; /* of MXFP4 codes; else NULL */
+    struct matrix shape;         /* the result, without data; of stored MXFP4 and of BF16: panels of the same type */
     struct matrix *to;           /* gets it */
 };
 

@@ -29,10 +29,10 @@ static const struct shape shapes_int16[] = {
     {0, 32, 2},    {4, 8, 0},    {13, 127, 5},   {40, 256, 6},  {8, 2079, 1}, {12, 130, 63}, {66, 544, 64},
     {14, 600, 67}, {2, 48, 131}, {130, 576, 9},  {24, 384, 12}, {5, 1000, 1}, {33, 160, 2},
 };
-/* In panels: columns in whole blocks. */
+/* In panels: columns in blocks of 32. */
 static const struct shape shapes_int16_panels[] = {
-    {1, 128, 1},  {17, 256, 1},   {5, 0, 2},      {0, 128, 2},  {4, 128, 0},  {16, 384, 4},  {33, 128, 5},
-    {80, 256, 1}, {130, 640, 1},  {66, 512, 64},  {14, 768, 67}, {2, 128, 131}, {130, 256, 9}, {63, 1024, 3},
+    {1, 128, 1},  {17, 288, 1},   {5, 0, 2},      {0, 128, 2},  {4, 128, 0},  {16, 384, 4},  {33, 128, 5},
+    {80, 192, 1}, {130, 640, 1},  {66, 512, 64},  {14, 800, 67}, {2, 160, 131}, {130, 256, 9}, {63, 1024, 3},
 };
 static const struct shape shapes_bench[] = {{32768, 8192, 1}, {32768, 8192, 4}, {2048, 2048, 1},
                                             {2048, 2048, 8},  {2048, 2048, 64}, {2048, 2048, 128}};
@@ -258,6 +258,8 @@ static void compare(struct check *c, enum form form, const struct matrix *w, con
             struct expected e = expect(w, o, batch->x[t], form);
             size_t at = (size_t)(batch->y[t] + o - batch->first_y);
             double tolerance = tolerance_of(w, batch->x[t], form, e);
+            if (isnan(e.y) && isnan(reference(c, batch->first_y)[at])) /* inputs too large for a unit */
+                continue;
             if (!near(c, "y", at, reference(c, batch->first_y)[at], e.y, tolerance + TINY))
                 return;
         }
@@ -275,7 +277,7 @@ struct product {
 /* Law 1: an output is the same bits whatever else is computed beside it, be it tokens or rows. */
 static void check_law_1(struct check *c, const struct product *p, bool panels)
 {
-    struct shape shape = {45, p->form == FORM_INT16 && panels ? 640 : 608, 75};
+    struct shape shape = {45, 608, 75};
     begin(c, "law 1%s", panels ? ", panels" : "");
     struct matrix w;
     struct batch batch;
