@@ -73,9 +73,7 @@ linear_t_f32_fn *kernels_linear_t(const struct kernels *kernels, enum dtype dtyp
 narrow_int8_fn *kernels_narrow(const struct kernels *kernels, enum form form)
 {
     CHECK(form != FORM_F32);
-    return form == FORM_INT8    ? kernels->narrow_int8
-           : form == FORM_INT16 ? kernels->narrow_int16
-                                : kernels->narrow_f16;
+    return form == FORM_INT8 ? kernels->narrow_int8 : form == FORM_INT16 ? kernels->narrow_int16 : kernels->narrow_f16;
 }
 
 void kernels_product(const struct kernels *kernels, enum form form, float *const *y, const void *const *x,

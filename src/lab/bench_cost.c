@@ -30,7 +30,8 @@ static void add(struct count *c, double bytes, enum unit unit, double flops)
 /* The unit that multiplies such weights with activations. `exact`: the policy leaves them in float32. */
 static enum unit unit_of(const struct count *c, const struct matrix *m, bool exact)
 {
-    static const enum unit units[FORM_COUNT] = {[FORM_F32] = UNIT_F32, [FORM_INT8] = UNIT_INT8, [FORM_INT16] = UNIT_INT16, [FORM_F16] = UNIT_F16};
+    static const enum unit units[FORM_COUNT] = {
+        [FORM_F32] = UNIT_F32, [FORM_INT8] = UNIT_INT8, [FORM_INT16] = UNIT_INT16, [FORM_F16] = UNIT_F16};
     struct inputs inputs = {.act = exact ? ACT_EXACT : c->model->options.act};
     return units[inputs_form(&inputs, m)];
 }

@@ -19,7 +19,7 @@ enum act { ACT_EXACT, ACT_INT8, ACT_INT16, ACT_F16, ACT_COUNT };
  * a matter of the architecture, not of the tier, so that answers do not depend on the machine: AArch64 has no bodies
  * for INT8 yet. */
 #ifdef __x86_64__
-#define ACT_DEFAULT ACT_INT8
+#define ACT_DEFAULT ACT_INT16
 #else
 #define ACT_DEFAULT ACT_EXACT
 #endif

@@ -25,14 +25,14 @@ static const struct shape shapes_int8[] = {
 };
 /* Around blocks of 128, tiles of 4 and 8 tokens, panels of 16 and 32 outputs. */
 static const struct shape shapes_int16[] = {
-    {1, 1, 1},     {9, 31, 2},   {8, 32, 1},     {17, 33, 1},   {6, 128, 4},  {7, 129, 3},  {5, 0, 2},
-    {0, 32, 2},    {4, 8, 0},    {13, 127, 5},   {40, 256, 6},  {8, 2079, 1}, {12, 130, 63}, {66, 544, 64},
-    {14, 600, 67}, {2, 48, 131}, {130, 576, 9},  {24, 384, 12}, {5, 1000, 1}, {33, 160, 2},
+    {1, 1, 1},     {9, 31, 2},   {8, 32, 1},    {17, 33, 1},   {6, 128, 4},  {7, 129, 3},   {5, 0, 2},
+    {0, 32, 2},    {4, 8, 0},    {13, 127, 5},  {40, 256, 6},  {8, 2079, 1}, {12, 130, 63}, {66, 544, 64},
+    {14, 600, 67}, {2, 48, 131}, {130, 576, 9}, {24, 384, 12}, {5, 1000, 1}, {33, 160, 2},
 };
 /* In panels: columns in blocks of 32. */
 static const struct shape shapes_int16_panels[] = {
-    {1, 128, 1},  {17, 288, 1},   {5, 0, 2},      {0, 128, 2},  {4, 128, 0},  {16, 384, 4},  {33, 128, 5},
-    {80, 192, 1}, {130, 640, 1},  {66, 512, 64},  {14, 800, 67}, {2, 160, 131}, {130, 256, 9}, {63, 1024, 3},
+    {1, 128, 1},  {17, 288, 1},  {5, 0, 2},     {0, 128, 2},   {4, 128, 0},   {16, 384, 4},  {33, 128, 5},
+    {80, 192, 1}, {130, 640, 1}, {66, 512, 64}, {14, 800, 67}, {2, 160, 131}, {130, 256, 9}, {63, 1024, 3},
 };
 static const struct shape shapes_bench[] = {{32768, 8192, 1}, {32768, 8192, 4}, {2048, 2048, 1},
                                             {2048, 2048, 8},  {2048, 2048, 64}, {2048, 2048, 128}};
@@ -258,9 +258,10 @@ static void compare(struct check *c, enum form form, const struct matrix *w, con
             struct expected e = expect(w, o, batch->x[t], form);
             size_t at = (size_t)(batch->y[t] + o - batch->first_y);
             double tolerance = tolerance_of(w, batch->x[t], form, e);
-            if (isnan(e.y) && isnan(reference(c, batch->first_y)[at])) /* inputs too large for a unit */
+            float y = reference(c, batch->first_y)[at];
+            if ((isnan(e.y) && isnan(y)) || (isinf(y) && y * e.y > 0x1p127)) /* inputs too large for a unit, or y */
                 continue;
-            if (!near(c, "y", at, reference(c, batch->first_y)[at], e.y, tolerance + TINY))
+            if (!near(c, "y", at, y, e.y, tolerance + TINY))
                 return;
         }
 }
