@@ -168,7 +168,21 @@ INLINE void int8_several(float *const *y, const void *const *x, const struct int
             if (!panels)
                 int8_prefetch(of, first + b, dtype);
             int8_weights(weights, of, first + b, dtype, panels);
-            for (size_t t = 0; t < n_tokens; t++) {
+            size_t t = 0;
+            for (; dtype == DTYPE_MXFP4 && t + 2 <= n_tokens; t += 2) {
+                const struct narrow_group *group[2];
+                const int8_t *codes[2];
+                v16i dots[2];
+                UNROLL for (int i = 0; i < 2; i++) {
+                    group[i] = (const struct narrow_group *)x[t + i] + first + b;
+                    codes[i] = group[i]->codes;
+                    dots[i] = v16i_set(group[i]->offset);
+                }
+                v16i_dot32_two(dots, weights, codes);
+                UNROLL for (int i = 0; i < 2; i++)
+                    sums[t + i] = v16_fma(v16_from_integers(dots[i]), v16_mul(scale, int8_unit(group[i], dtype)), sums[t + i]);
+            }
+            for (; t < n_tokens; t++) {
                 const struct narrow_group *group = (const struct narrow_group *)x[t] + first + b;
                 v16 dot = v16_from_integers(int8_dot(weights, group, dtype));
                 sums[t] = v16_fma(dot, v16_mul(scale, int8_unit(group, dtype)), sums[t]);

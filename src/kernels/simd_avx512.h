@@ -592,6 +592,13 @@ INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
 }
 #endif
 
+/* For two rows of activations: here weights stay in registers anyway. */
+INLINE void v16i_dot32_two(v16i *sum, const v16i *w, const int8_t *const *x)
+{
+    sum[0] = v16i_dot32(sum[0], w, x[0]);
+    sum[1] = v16i_dot32(sum[1], w, x[1]);
+}
+
 /* For a single token: lane r, the products of 32 narrowed values with the block at `at` of row r. */
 INLINE v16i mxfp4_products(const uint8_t *const *rows, size_t at, const int8_t *x, int32_t offset)
 {
