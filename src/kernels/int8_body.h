@@ -32,6 +32,8 @@ void BODY(narrow_int8)(void *out, const float *x, size_t n)
 
 enum {
     INT8_OUTPUTS = 16,
+    INT8_STREAMS = 4, /* panels that a single token reads side by side, of MXFP4 two */
+    INT8_PAIR = 2,    /* tokens that meet a block together */
     INT8_TOKENS = 64, /* whose sums are kept beside each other */
 };
 
@@ -90,7 +92,7 @@ INLINE void int8_scales(float (*turned)[INT8_OUTPUTS], const struct int8_outputs
     turn16(turned[0], INT8_OUTPUTS, from);
 }
 
-/* The codes of block g, four a lane: what v16i_dot32 (MXFP4) and int8_dot32 take. */
+/* The codes of block g, four a lane: what v16i_dots32 (MXFP4) and int8_dot32 take. */
 INLINE void int8_weights(v16i *weights, const struct int8_outputs *of, size_t g, const enum dtype dtype,
                          const bool panels)
 {
@@ -105,22 +107,27 @@ INLINE void int8_weights(v16i *weights, const struct int8_outputs *of, size_t g,
         int8_turn(weights, of->codes, g * bytes);
 }
 
-INLINE v16i int8_dot(const v16i *weights, const struct narrow_group *group, const enum dtype dtype)
+/* Block g of each of `streams` outputs with a single token: rows that are used once are not turned. */
+INLINE void int8_dots_once(v16i *dot, const struct int8_outputs *of, size_t g, const struct narrow_group *group,
+                           const enum dtype dtype, const bool panels, const int streams)
 {
-    return dtype == DTYPE_MXFP4 ? v16i_dot32(v16i_set(group->offset), weights, group->codes)
-                                : int8_dot32(weights, group->codes, group->offset);
-}
-
-/* Block g with a single token: rows that are used once are not turned. */
-INLINE v16i int8_dot_once(const struct int8_outputs *of, size_t g, const struct narrow_group *group,
-                          const enum dtype dtype, const bool panels)
-{
-    v16i weights[8];
-    if (!panels)
-        return dtype == DTYPE_MXFP4 ? mxfp4_products(of->codes, g * (MX_BLOCK / 2), group->codes, group->offset)
-                                    : int8_products(of->codes, g * MX_BLOCK, group->codes, group->offset);
-    int8_weights(weights, of, g, dtype, panels);
-    return int8_dot(weights, group, dtype);
+    const uint8_t *block[INT8_STREAMS];
+    UNROLL for (int s = 0; s < streams; s++) {
+        v16i weights[8];
+        if (!panels) {
+            int8_prefetch(&of[s], g, dtype);
+            dot[s] = dtype == DTYPE_MXFP4 ? mxfp4_products(of[s].codes, g * (MX_BLOCK / 2), group->codes, group->offset)
+                                          : int8_products(of[s].codes, g * MX_BLOCK, group->codes, group->offset);
+        } else if (dtype == DTYPE_INT8) {
+            int8_panel(weights, of[s].panel + g * MX_BLOCK * INT8_OUTPUTS);
+            dot[s] = int8_dot32(weights, group->codes, group->offset);
+        } else {
+            block[s] = of[s].panel + g * (MX_BLOCK / 2) * INT8_OUTPUTS;
+            dot[s] = v16i_set(group->offset);
+        }
+    }
+    if (dtype == DTYPE_MXFP4 && panels)
+        mxfp4_panels_dot(dot, block, group->codes, streams);
 }
 
 /* What a group's sum is multiplied with beside the block's scale: codes of MXFP4 are doubled. */
@@ -129,25 +136,66 @@ INLINE v16 int8_unit(const struct narrow_group *group, const enum dtype dtype)
     return v16_set(dtype == DTYPE_MXFP4 ? group->scale : 2.0f * group->scale);
 }
 
-/* For one token. */
+/* For one token: the outputs of several panels side by side, or 16 of rows. */
 INLINE void int8_single(float *y, const void *x, const struct int8_outputs *of, const enum dtype dtype,
-                        const bool panels)
+                        const bool panels, const int streams)
 {
     size_t n_groups = of->w->columns / MX_BLOCK;
-    v16 sum = v16_zero();
+    v16 sum[INT8_STREAMS];
+    UNROLL for (int s = 0; s < streams; s++)
+        sum[s] = v16_zero();
     for (size_t first = 0; first < n_groups; first += SCALES) {
-        _Alignas(64) float scales[SCALES][INT8_OUTPUTS];
+        _Alignas(64) float scales[INT8_STREAMS][SCALES][INT8_OUTPUTS];
         size_t n = n_groups - first < SCALES ? n_groups - first : SCALES;
-        int8_scales(scales, of, first, n, dtype, panels);
+        UNROLL for (int s = 0; s < streams; s++)
+            int8_scales(scales[s], &of[s], first, n, dtype, panels);
         for (size_t b = 0; b < n; b++) {
             const struct narrow_group *group = (const struct narrow_group *)x + first + b;
-            if (!panels)
-                int8_prefetch(of, first + b, dtype);
-            v16i dot = int8_dot_once(of, first + b, group, dtype, panels);
-            sum = v16_fma(v16_from_integers(dot), v16_mul(v16_load(scales[b]), int8_unit(group, dtype)), sum);
+            v16i dot[INT8_STREAMS];
+            int8_dots_once(dot, of, first + b, group, dtype, panels, streams);
+            UNROLL for (int s = 0; s < streams; s++) {
+                v16 scale = v16_mul(v16_load(scales[s][b]), int8_unit(group, dtype));
+                sum[s] = v16_fma(v16_from_integers(dot[s]), scale, sum[s]);
+            }
         }
     }
-    v16_store_first(y + of->r, sum, of->left);
+    UNROLL for (int s = 0; s < streams; s++)
+        v16_store_first(y + of[s].r, sum[s], of[s].left);
+}
+
+/* Panels are read in a few parts side by side, each straight through. */
+INLINE void int8_single_panels(float *y, const void *x, const struct matrix *w, const enum dtype dtype)
+{
+    const int streams = dtype == DTYPE_MXFP4 ? 2 : INT8_STREAMS;
+    size_t part = w->rows / INT8_OUTPUTS / (size_t)streams * INT8_OUTPUTS;
+    struct int8_outputs of[INT8_STREAMS];
+    for (size_t r = 0; r < part; r += INT8_OUTPUTS) {
+        for (size_t s = 0; s < (size_t)streams; s++)
+            of[s] = int8_outputs_of(w, r + s * part, true);
+        int8_single(y, x, of, dtype, true, streams);
+    }
+    for (size_t r = (size_t)streams * part; r < w->rows; r += INT8_OUTPUTS) {
+        of[0] = int8_outputs_of(w, r, true);
+        int8_single(y, x, of, dtype, true, 1);
+    }
+}
+
+/* Adds block g to the sums of a few tokens. */
+INLINE void int8_meet(v16 *sums, const void *const *x, size_t g, const v16i *weights, v16 scale, const enum dtype dtype,
+                      const int tokens)
+{
+    const struct narrow_group *group[INT8_PAIR];
+    const int8_t *codes[INT8_PAIR];
+    v16i dot[INT8_PAIR];
+    UNROLL for (int t = 0; t < tokens; t++) {
+        group[t] = (const struct narrow_group *)x[t] + g;
+        codes[t] = group[t]->codes;
+        dot[t] = dtype == DTYPE_MXFP4 ? v16i_set(group[t]->offset) : int8_dot32(weights, codes[t], group[t]->offset);
+    }
+    if (dtype == DTYPE_MXFP4)
+        v16i_dots32(dot, weights, codes, tokens);
+    UNROLL for (int t = 0; t < tokens; t++)
+        sums[t] = v16_fma(v16_from_integers(dot[t]), v16_mul(scale, int8_unit(group[t], dtype)), sums[t]);
 }
 
 /* For up to INT8_TOKENS tokens. */
@@ -169,24 +217,10 @@ INLINE void int8_several(float *const *y, const void *const *x, const struct int
                 int8_prefetch(of, first + b, dtype);
             int8_weights(weights, of, first + b, dtype, panels);
             size_t t = 0;
-            for (; dtype == DTYPE_MXFP4 && t + 2 <= n_tokens; t += 2) {
-                const struct narrow_group *group[2];
-                const int8_t *codes[2];
-                v16i dots[2];
-                UNROLL for (int i = 0; i < 2; i++) {
-                    group[i] = (const struct narrow_group *)x[t + i] + first + b;
-                    codes[i] = group[i]->codes;
-                    dots[i] = v16i_set(group[i]->offset);
-                }
-                v16i_dot32_two(dots, weights, codes);
-                UNROLL for (int i = 0; i < 2; i++)
-                    sums[t + i] = v16_fma(v16_from_integers(dots[i]), v16_mul(scale, int8_unit(group[i], dtype)), sums[t + i]);
-            }
-            for (; t < n_tokens; t++) {
-                const struct narrow_group *group = (const struct narrow_group *)x[t] + first + b;
-                v16 dot = v16_from_integers(int8_dot(weights, group, dtype));
-                sums[t] = v16_fma(dot, v16_mul(scale, int8_unit(group, dtype)), sums[t]);
-            }
+            for (; t + INT8_PAIR <= n_tokens; t += INT8_PAIR)
+                int8_meet(sums + t, x + t, first + b, weights, scale, dtype, INT8_PAIR);
+            for (; t < n_tokens; t++)
+                int8_meet(sums + t, x + t, first + b, weights, scale, dtype, 1);
         }
     }
     for (size_t t = 0; t < n_tokens; t++)
@@ -196,12 +230,16 @@ INLINE void int8_several(float *const *y, const void *const *x, const struct int
 INLINE void int8_product(float *const *y, const void *const *x, const struct matrix *w, size_t n_tokens,
                          const enum dtype dtype, const bool panels)
 {
+    if (n_tokens == 1 && panels) {
+        int8_single_panels(y[0], x[0], w, dtype);
+        return;
+    }
     for (size_t t = 0; t < n_tokens; t += INT8_TOKENS)
         for (size_t r = 0; r < w->rows; r += INT8_OUTPUTS) {
             struct int8_outputs of = int8_outputs_of(w, r, panels);
             size_t n = n_tokens - t < INT8_TOKENS ? n_tokens - t : INT8_TOKENS;
             if (n_tokens == 1)
-                int8_single(y[0], x[0], &of, dtype, panels);
+                int8_single(y[0], x[0], &of, dtype, false, 1);
             else
                 int8_several(y + t, x + t, &of, n, dtype, panels);
         }

@@ -59,31 +59,10 @@ INLINE void int8_panel(v16i *w, const uint8_t *block)
     UNROLL for (int k = 0; k < 8; k++) w[k] = v16i_load((const int32_t *)(const void *)block + 16 * k);
 }
 
-/* Eight products fit in 16 bits, see simd_avx512.h. */
-INLINE v16i v16i_dot32(v16i sum, const v16i *w, const int8_t *x)
-{
-    __m256i one = _mm256_set1_epi16(1);
-    UNROLL for (int k = 0; k < 8; k += 4)
-    {
-        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-        UNROLL for (int i = k; i < k + 4; i++)
-        {
-            int32_t four;
-            memcpy(&four, x + 4 * i, sizeof four);
-            __m256i input = _mm256_set1_epi32(four);
-            low = _mm256_add_epi16(low, _mm256_maddubs_epi16(w[i].low, input));
-            high = _mm256_add_epi16(high, _mm256_maddubs_epi16(w[i].high, input));
-        }
-        sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(low, one));
-        sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(high, one));
-    }
-    return sum;
-}
-
-/* The same for two rows of activations: a vector of weights is loaded once for both. Additions are assembly because
- * gcc 12 computes all products first and spills them. */
+/* Eight products fit in 16 bits, see simd_avx512.h. For several rows of activations: a vector of weights is loaded once
+ * for all. Additions are assembly because gcc 12 computes all products first and spills them. */
 #define ADD_TO(sum, x, size) __asm__("vpadd" size " %1, %0, %0" : "+x"(sum) : "x"(x))
-INLINE void v16i_dot32_two(v16i *sum, const v16i *w, const int8_t *const *x)
+INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
 {
     __m256i one = _mm256_set1_epi16(1);
     UNROLL for (int k = 0; k < 8; k += 4)
@@ -91,7 +70,7 @@ INLINE void v16i_dot32_two(v16i *sum, const v16i *w, const int8_t *const *x)
         v16i products[2];
         UNROLL for (int i = k; i < k + 4; i++)
         {
-            UNROLL for (int t = 0; t < 2; t++)
+            UNROLL for (int t = 0; t < n; t++)
             {
                 int32_t four;
                 memcpy(&four, x[t] + 4 * i, sizeof four);
@@ -105,11 +84,50 @@ INLINE void v16i_dot32_two(v16i *sum, const v16i *w, const int8_t *const *x)
                 }
             }
         }
-        UNROLL for (int t = 0; t < 2; t++)
+        UNROLL for (int t = 0; t < n; t++)
         {
             __m256i low = _mm256_madd_epi16(products[t].low, one), high = _mm256_madd_epi16(products[t].high, one);
             ADD_TO(sum[t].low, low, "d");
             ADD_TO(sum[t].high, high, "d");
+        }
+    }
+}
+
+/* sum[s] + the products of 32 activations with a block of each of n panels, which become numbers on the way. */
+INLINE void mxfp4_panels_dot(v16i *sum, const uint8_t *const *block, const int8_t *x, const int n)
+{
+    __m256i one = _mm256_set1_epi16(1);
+    UNROLL for (int k = 0; k < 4; k += 2)
+    {
+        v16i products[2];
+        UNROLL for (int q = k; q < k + 2; q++)
+        {
+            int32_t even, odd;
+            memcpy(&even, x + 8 * q, sizeof even);
+            memcpy(&odd, x + 8 * q + 4, sizeof odd);
+            UNROLL for (int s = 0; s < n; s++)
+            {
+                v16i w[2];
+                mxfp4_word(w, v16i_load((const int32_t *)(const void *)block[s] + 16 * q));
+                __m256i low = _mm256_maddubs_epi16(w[0].low, _mm256_set1_epi32(even));
+                __m256i high = _mm256_maddubs_epi16(w[0].high, _mm256_set1_epi32(even));
+                if (q == k) {
+                    products[s] = (v16i){low, high};
+                } else {
+                    ADD_TO(products[s].low, low, "w");
+                    ADD_TO(products[s].high, high, "w");
+                }
+                low = _mm256_maddubs_epi16(w[1].low, _mm256_set1_epi32(odd));
+                high = _mm256_maddubs_epi16(w[1].high, _mm256_set1_epi32(odd));
+                ADD_TO(products[s].low, low, "w");
+                ADD_TO(products[s].high, high, "w");
+            }
+        }
+        UNROLL for (int s = 0; s < n; s++)
+        {
+            __m256i low = _mm256_madd_epi16(products[s].low, one), high = _mm256_madd_epi16(products[s].high, one);
+            ADD_TO(sum[s].low, low, "d");
+            ADD_TO(sum[s].high, high, "d");
         }
     }
 }

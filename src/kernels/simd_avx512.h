@@ -592,11 +592,21 @@ INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
 }
 #endif
 
-/* For two rows of activations: here weights stay in registers anyway. */
-INLINE void v16i_dot32_two(v16i *sum, const v16i *w, const int8_t *const *x)
+/* The same for n rows of activations. */
+INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
 {
-    sum[0] = v16i_dot32(sum[0], w, x[0]);
-    sum[1] = v16i_dot32(sum[1], w, x[1]);
+    UNROLL for (int t = 0; t < n; t++) sum[t] = v16i_dot32(sum[t], w, x[t]);
+}
+
+/* sum[s] + the products of 32 activations with a block of each of n panels. */
+INLINE void mxfp4_panels_dot(v16i *sum, const uint8_t *const *block, const int8_t *x, const int n)
+{
+    UNROLL for (int s = 0; s < n; s++)
+    {
+        v16i w[8];
+        mxfp4_panel(w, block[s]);
+        sum[s] = v16i_dot32(sum[s], w, x);
+    }
 }
 
 /* For a single token: lane r, the products of 32 narrowed values with the block at `at` of row r. */
