@@ -109,7 +109,7 @@ INLINE float int16_weights(int16_t *codes, const float *weights, const float *un
 
 /* Adds the mix of a panel's rows to columns of `heads` heads, `left` of them at most. */
 INLINE void int16_value_any(float *acc, const int16_t *codes, const int32_t *panel, const float *units, size_t n_pairs,
-                            size_t latent, size_t left, bool first, const int heads)
+                            size_t latent, size_t left, const int heads)
 {
     v16i dot[PAIR_HEADS * PAIR_BLOCKS];
     pair_dots(dot, codes, INT16_GROUP, panel, INT16_COLUMNS, n_pairs, heads, PAIR_BLOCKS);
@@ -118,22 +118,21 @@ INLINE void int16_value_any(float *acc, const int16_t *codes, const int32_t *pan
             float *to = acc + h * latent + 16 * b;
             if (16 * b >= left)
                 continue;
-            v16 before = first ? v16_zero() : v16_load_first(to, left - 16 * b);
-            v16 sum = v16_fma(v16_from_integers(dot[h * PAIR_BLOCKS + b]), v16_set(units[h]), before);
-            v16_store_first(to, sum, left - 16 * b);
+            v16 product = v16_from_integers(dot[h * PAIR_BLOCKS + b]), unit = v16_set(units[h]);
+            v16_store_first(to, v16_fma(product, unit, v16_load_first(to, left - 16 * b)), left - 16 * b);
         }
 }
 
+/* For whole vectors of columns. */
 static __attribute__((noinline)) void int16_value_tile(float *acc, const int16_t *codes, const int32_t *panel,
-                                                       const float *units, size_t n_pairs, size_t latent, size_t left,
-                                                       bool first)
+                                                       const float *units, size_t n_pairs, size_t latent)
 {
-    int16_value_any(acc, codes, panel, units, n_pairs, latent, left, first, PAIR_HEADS);
+    int16_value_any(acc, codes, panel, units, n_pairs, latent, 16 * PAIR_BLOCKS, PAIR_HEADS);
 }
 
 /* Adds n_rows <= INT16_GROUP rows with the codes of at most INT16_HEADS heads. */
 INLINE void int16_values(float *acc, int16_t (*codes)[INT16_GROUP], const float *units, const void *const *rows,
-                         size_t n_heads, size_t n_rows, size_t latent, bool first)
+                         size_t n_heads, size_t n_rows, size_t latent)
 {
     _Alignas(64) int32_t panel[INT16_GROUP / 2 * INT16_COLUMNS];
     size_t n_pairs = (n_rows + 1) / 2;
@@ -144,11 +143,10 @@ INLINE void int16_values(float *acc, int16_t (*codes)[INT16_GROUP], const float 
             UNROLL for (size_t i = 0; i < INT16_COLUMNS; i += 16)
                 v16i_store(panel + p * INT16_COLUMNS + i, v16i_zip_s16(one + c + i, two + c + i));
         }
-        for (; h + PAIR_HEADS <= n_heads; h += PAIR_HEADS)
-            int16_value_tile(acc + h * latent + c, codes[h], panel + b, units + h, n_pairs, latent, latent - c, first);
+        for (; h + PAIR_HEADS <= n_heads && latent - c >= 16 * PAIR_BLOCKS; h += PAIR_HEADS)
+            int16_value_tile(acc + h * latent + c, codes[h], panel + b, units + h, n_pairs, latent);
         for (; h < n_heads; h++)
-            int16_value_any(acc + h * latent + c, codes[h], panel + b, units + h, n_pairs, latent, latent - c, first,
-                            1);
+            int16_value_any(acc + h * latent + c, codes[h], panel + b, units + h, n_pairs, latent, latent - c, 1);
     }
 }
 
@@ -156,6 +154,7 @@ void BODY(attend_int16)(float *acc, float *peak, float *total, float *scores, co
                         const float *mask, size_t n_heads, size_t n_rows, size_t width, size_t latent)
 {
     int16_scores(scores, q, rows, n_heads, n_rows, width);
+    memset(acc, 0, n_heads * latent * sizeof *acc);
     for (size_t h = 0; h < n_heads; h++) {
         float *score = scores + h * n_rows;
         mask_scores(score, mask, n_rows);
@@ -173,7 +172,7 @@ void BODY(attend_int16)(float *acc, float *peak, float *total, float *scores, co
             float units[INT16_HEADS];
             for (size_t h = 0; h < n_group; h++)
                 units[h] = int16_weights(codes[h], scores + (head + h) * n_rows + first, row_units, n);
-            int16_values(acc + head * latent, codes, units, rows + first, n_group, n, latent, first == 0);
+            int16_values(acc + head * latent, codes, units, rows + first, n_group, n, latent);
         }
     }
 }
