@@ -123,6 +123,16 @@ static void scan_scores(const struct scan *scan, struct scan_row *row)
     }
 }
 
+/* Has a page's keys fetched while those of the page before are scanned: pages lie apart, so that the hardware does not
+ * see the next one coming. */
+static void fetch_page(const struct scan *scan, uint32_t at)
+{
+    size_t block_bytes = scan->sequence->layout->mla[scan->op->layer].index_block_bytes;
+    const char *keys = sequence_index_block(scan->sequence, scan->op->layer, at);
+    for (size_t i = 0; i < PAGE_TOKENS / INDEX_BLOCK_KEYS * block_bytes; i += 64)
+        __builtin_prefetch(keys + i, 0, 2);
+}
+
 /* The page at `at` for all rows that are scanned by bounds and reach it. Returns whether there was one. */
 static bool scan_page(struct scan *scan, uint32_t at)
 {
@@ -147,6 +157,8 @@ static bool scan_page(struct scan *scan, uint32_t at)
     }
     if (n == 0)
         return false;
+    if (keys_of_page(rows[0], at + PAGE_TOKENS) > 0)
+        fetch_page(scan, at + PAGE_TOKENS);
     index_bounds_mxfp8_fn *kernel =
         layout->index_dtype == DTYPE_MXFP8 ? kernels->index_bounds_mxfp8 : kernels->index_bounds_bf16;
     kernel(lower, upper, queries, n, sequence_index_block(scan->sequence, op->layer, at),

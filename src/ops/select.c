@@ -24,9 +24,10 @@ uint64_t select_largest(uint64_t *ranks, size_t n, size_t k)
         swap(&ranks[low], &ranks[low + walk % (high - low)]);
         uint64_t pivot = ranks[low];
         size_t border = low;
-        for (size_t i = low + 1; i < high; i++)
-            if (ranks[i] > pivot)
-                swap(&ranks[i], &ranks[++border]);
+        for (size_t i = low + 1; i < high; i++) { /* without a branch, which would be guessed wrong half the time */
+            swap(&ranks[i], &ranks[border + 1]);
+            border += ranks[border + 1] > pivot;
+        }
         swap(&ranks[low], &ranks[border]);
         /* ranks[border] is the pivot, everything before it is larger. */
         if (border + 1 == k)
