@@ -1,4 +1,5 @@
 #include "kernels/simd_avx512.h"
+#include "kernels/simd_avx512_int8.h"
 /* The order matters: later texts use functions of earlier ones. */
 #include "kernels/vec_body.h"
 #include "kernels/activation_body.h"

@@ -2,6 +2,7 @@
 
 #define BODY(name) name##_avx512fp16
 #include "kernels/simd_avx512.h"
+#include "kernels/simd_avx512_int8.h"
 /* The order matters: later texts use functions of earlier ones. */
 #include "kernels/rows_body.h"
 #include "kernels/int8_body.h"

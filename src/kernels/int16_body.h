@@ -121,7 +121,8 @@ INLINE void coded_tile(float *sums, const void *const *x, const struct coded_blo
         UNROLL for (int v = 0; v < PAIR_BLOCKS; v++) {
             float *sum = sums + t * CODED_OUTPUTS + 16 * v;
             v16 before = block->b ? v16_load(sum) : v16_zero();
-            v16_store(sum, v16_fma(v16_from_integers(dot[t * PAIR_BLOCKS + v]), v16_mul(block->units[v], unit), before));
+            v16 product = v16_from_integers(dot[t * PAIR_BLOCKS + v]);
+            v16_store(sum, v16_fma(product, v16_mul(block->units[v], unit), before));
         }
     }
 }

@@ -59,8 +59,8 @@ INLINE void int8_panel(v16i *w, const uint8_t *block)
     UNROLL for (int k = 0; k < 8; k++) w[k] = v16i_load((const int32_t *)(const void *)block + 16 * k);
 }
 
-/* Eight products fit in 16 bits, see simd_avx512.h. For several rows of activations: a vector of weights is loaded once
- * for all. Additions are assembly because gcc 12 computes all products first and spills them. */
+/* Eight products fit in 16 bits, see simd_avx512_int8.h. For several rows of activations: a vector of weights is loaded
+ * once for all. Additions are assembly because gcc 12 computes all products first and spills them. */
 #define ADD_TO(sum, x, size) __asm__("vpadd" size " %1, %0, %0" : "+x"(sum) : "x"(x))
 INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
 {

@@ -63,8 +63,8 @@ static inline size_t narrow_stride(enum form form, size_t n)
     return ((narrow_bytes(form, n) + 63) / 64 | 1) * 64;
 }
 
-/* What BF16 weights are where they meet FORM_INT16: in each block of NARROW_BLOCK columns of a row a code of 13 bits and
- * a sign, times 2^(exponent - 139). The exponent is the largest of the block, 255 if one is not finite. */
+/* What BF16 weights are where they meet FORM_INT16: in each block of NARROW_BLOCK columns of a row a code of 13 bits
+ * and a sign, times 2^(exponent - 139). The exponent is the largest of the block, 255 if one is not finite. */
 static inline uint32_t narrow_weight_exponent(const uint16_t *weights, size_t n)
 {
     uint32_t peak = 20 << 7;

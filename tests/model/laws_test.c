@@ -283,7 +283,7 @@ int main(void)
                              dense8 = {ACT_EXACT, {DTYPE_MXFP8, DTYPE_INT8}, DTYPE_F32},
                              dense4 = {ACT_EXACT, {DTYPE_MXFP4, DTYPE_MXFP4}, DTYPE_F32},
                              all_int8 = {ACT_INT8, {DTYPE_INT8, DTYPE_INT8}, DTYPE_F32},
-                             int16 = {ACT_INT8, {DTYPE_AS_STORED, DTYPE_AS_STORED}, DTYPE_INT16};
+                             int16 = {ACT_INT16, {DTYPE_AS_STORED, DTYPE_AS_STORED}, DTYPE_INT16};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(law_2_neighbours_change_nothing),
         cmocka_unit_test(law_3_pieces_leave_the_same_state),
@@ -292,8 +292,10 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_the_chosen_rows),
         cmocka_unit_test(law_6_selection_is_exact),
         cmocka_unit_test(law_9_a_step_allocates_nothing),
-        {"law 3, --act int8 --kv int16, long contexts", law_3_long_contexts, NULL, NULL, &int16},
-        {"tiers, --act int8 --kv int16", policies_are_the_same_on_every_tier, NULL, NULL, &int16},
+        {"law 2, --act int16 --kv int16", law_2_neighbours_change_nothing, NULL, NULL, &int16},
+        {"law 3, --act int16 --kv int16, long contexts", law_3_long_contexts, NULL, NULL, &int16},
+        {"law 4, --act int16 --kv int16", law_4_rewound_tokens_leave_no_trace, NULL, NULL, &int16},
+        {"tiers, --act int16 --kv int16", policies_are_the_same_on_every_tier, NULL, NULL, &int16},
         {"law 2, --act int8", law_2_neighbours_change_nothing, NULL, NULL, &int8},
         {"law 2, --act f16", law_2_neighbours_change_nothing, NULL, NULL, &f16},
         {"law 3, --act f16", law_3_pieces_leave_the_same_state, NULL, NULL, &f16},

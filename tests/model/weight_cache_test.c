@@ -237,6 +237,43 @@ static void stored_weights_are_packed(void **state)
     answers_free(&want);
 }
 
+/* So is what is stored in BF16 and meets activations in INT16; only what is read otherwise, too, stays in rows. */
+static void bf16_weights_are_packed(void **state)
+{
+    (void)state;
+    char name[PATH_BYTES_MAX];
+    struct model_options options = exact_options(N_TOKENS), rows;
+    options.act = ACT_INT16;
+    options.pack = true;
+    options.cache_folder = folder;
+    options.watch = (struct watch){.notice = note};
+    rows = options;
+    rows.pack = false;
+    struct answers want = run_pieces(checkpoint.path, &rows, tokens, N_TOKENS, NULL, 0);
+    for (int start = 0; start < 3; start++) {
+        if (start == 2)
+            options.cache_folder = NULL;
+        struct model *model = open_or_fail(checkpoint.path, &options);
+        const struct params *params = &model->params;
+        const struct matrix *packed[] = {&params->layers[0].kda.q_proj, &params->layers[0].kda.f_a_proj,
+                                         &params->layers[1].moe.experts[0].up, &params->layers[1].mla.o_proj};
+        const struct matrix *fixed[] = {&params->layers[1].mla.kv_b_proj, &params->lm_head};
+        for (int i = 0; i < 4; i++)
+            assert_true(packed[i]->dtype == DTYPE_BF16 && packed[i]->panels == (start < 2));
+        for (int i = 0; i < 2; i++)
+            assert_false(fixed[i]->panels);
+        assert_int_equal(model->weight_cache.was_written, start == 0);
+        struct answers got = feed_pieces(model, tokens, N_TOKENS, NULL, 0);
+        assert_same_bits(&got, &want, "panels");
+        answers_free(&got);
+        model_close(model);
+    }
+    assert_int_equal(count_files(name), 1);
+    assert_non_null(strstr(name, "-as-stored-as-stored-int16-panels"));
+    assert_int_equal(n_notices, 0);
+    answers_free(&want);
+}
+
 /* Converted weights in panels, in the file and in memory, are the bits of those in rows; each form has its file. */
 static void converted_weights_are_packed(void **state)
 {
@@ -542,6 +579,7 @@ int main(void)
         TEST(second_start_uses_the_file),
         TEST(converted_weights_are_those_of_the_codec),
         TEST(stored_weights_are_packed),
+        TEST(bf16_weights_are_packed),
         TEST(converted_weights_are_packed),
         TEST(every_cut_is_noticed),
         TEST(every_flipped_byte_is_noticed),
