@@ -84,8 +84,8 @@ struct coded_block {
     size_t b, n_pairs, columns;
 };
 
-/* dot[t * PAIR_BLOCKS + v] = the products of a block of weights with those of `tokens` tokens. The first fetch the block
- * after it, one line an iteration: a panel has a page a block, at whose end the hardware's prefetch stops. */
+/* dot[t * PAIR_BLOCKS + v] = the products of a block of weights with those of `tokens` tokens. The first fetch the
+ * block after it, one line an iteration: a panel has a page a block, at whose end the hardware's prefetch stops. */
 INLINE void coded_dots(v16i *dot, const void *const *x, const struct coded_block *block, const bool first,
                        const int tokens)
 {

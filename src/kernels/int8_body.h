@@ -92,7 +92,7 @@ INLINE void int8_scales(float (*turned)[INT8_OUTPUTS], const struct int8_outputs
     turn16(turned[0], INT8_OUTPUTS, from);
 }
 
-/* The codes of block g, four a lane: what v16i_dots32 (MXFP4) and int8_dot32 take. */
+/* The codes of block g, four a lane: what v16i_dots32 (MXFP4) and int8_dots32 take. */
 INLINE void int8_weights(v16i *weights, const struct int8_outputs *of, size_t g, const enum dtype dtype,
                          const bool panels)
 {
@@ -119,8 +119,9 @@ INLINE void int8_dots_once(v16i *dot, const struct int8_outputs *of, size_t g, c
             dot[s] = dtype == DTYPE_MXFP4 ? mxfp4_products(of[s].codes, g * (MX_BLOCK / 2), group->codes, group->offset)
                                           : int8_products(of[s].codes, g * MX_BLOCK, group->codes, group->offset);
         } else if (dtype == DTYPE_INT8) {
+            const int8_t *codes = group->codes;
             int8_panel(weights, of[s].panel + g * MX_BLOCK * INT8_OUTPUTS);
-            dot[s] = int8_dot32(weights, group->codes, group->offset);
+            int8_dots32(&dot[s], weights, &codes, &group->offset, 1);
         } else {
             block[s] = of[s].panel + g * (MX_BLOCK / 2) * INT8_OUTPUTS;
             dot[s] = v16i_set(group->offset);
@@ -186,14 +187,18 @@ INLINE void int8_meet(v16 *sums, const void *const *x, size_t g, const v16i *wei
 {
     const struct narrow_group *group[INT8_PAIR];
     const int8_t *codes[INT8_PAIR];
+    int32_t offset[INT8_PAIR];
     v16i dot[INT8_PAIR];
     UNROLL for (int t = 0; t < tokens; t++) {
         group[t] = (const struct narrow_group *)x[t] + g;
         codes[t] = group[t]->codes;
-        dot[t] = dtype == DTYPE_MXFP4 ? v16i_set(group[t]->offset) : int8_dot32(weights, codes[t], group[t]->offset);
+        offset[t] = group[t]->offset;
+        dot[t] = v16i_set(offset[t]);
     }
     if (dtype == DTYPE_MXFP4)
         v16i_dots32(dot, weights, codes, tokens);
+    else
+        int8_dots32(dot, weights, codes, offset, tokens);
     UNROLL for (int t = 0; t < tokens; t++)
         sums[t] = v16_fma(v16_from_integers(dot[t]), v16_mul(scale, int8_unit(group[t], dtype)), sums[t]);
 }

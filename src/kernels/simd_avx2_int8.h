@@ -131,6 +131,28 @@ INLINE void mxfp4_panels_dot(v16i *sum, const uint8_t *const *block, const int8_
         }
     }
 }
+/* The same for INT8. The signs of x go over to w, since one factor must be without: 2 * 127 * 127 fits in 16 bits. */
+INLINE void int8_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int32_t *offset, const int n)
+{
+    __m256i one = _mm256_set1_epi16(1);
+    (void)offset;
+    UNROLL for (int t = 0; t < n; t++) sum[t] = v16i_set(0);
+    UNROLL for (int k = 0; k < 8; k++)
+    {
+        UNROLL for (int t = 0; t < n; t++)
+        {
+            int32_t four;
+            memcpy(&four, x[t] + 4 * k, sizeof four);
+            __m256i input = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(input);
+            __m256i low = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].low, input));
+            __m256i high = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].high, input));
+            low = _mm256_madd_epi16(low, one);
+            high = _mm256_madd_epi16(high, one);
+            ADD_TO(sum[t].low, low, "d");
+            ADD_TO(sum[t].high, high, "d");
+        }
+    }
+}
 #undef ADD_TO
 
 INLINE void int8_turn(v16i *w, const uint8_t *const *rows, size_t at)
@@ -142,25 +164,6 @@ INLINE void int8_turn(v16i *w, const uint8_t *const *rows, size_t at)
         turn_eight(high, rows + 8, at + 4 * (size_t)k, 1);
         UNROLL for (int i = 0; i < 4; i++) w[k + i] = (v16i){low[i], high[i]};
     }
-}
-
-/* The signs of x go over to w, since one factor must be without: 2 * 127 * 127 fits in 16 bits. */
-INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
-{
-    v16i sum = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    __m256i one = _mm256_set1_epi16(1);
-    (void)offset;
-    UNROLL for (int k = 0; k < 8; k++)
-    {
-        int32_t four;
-        memcpy(&four, x + 4 * k, sizeof four);
-        __m256i input = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(input);
-        __m256i low = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].low, input));
-        __m256i high = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].high, input));
-        sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(low, one));
-        sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(high, one));
-    }
-    return sum;
 }
 
 /* For a single token rows are not turned: sums within a row are added across the vector, which costs less than to turn

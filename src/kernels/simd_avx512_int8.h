@@ -131,6 +131,11 @@ INLINE v16i int8_dot32(const v16i *w, const int8_t *x, int32_t offset)
 #endif
 
 /* The same for n rows of activations. */
+INLINE void int8_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int32_t *offset, const int n)
+{
+    UNROLL for (int t = 0; t < n; t++) sum[t] = int8_dot32(w, x[t], offset[t]);
+}
+
 INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
 {
     UNROLL for (int t = 0; t < n; t++) sum[t] = v16i_dot32(sum[t], w, x[t]);

@@ -146,7 +146,7 @@ static void print_conversion(FILE *out, const struct report *report)
     uint64_t packed = conversion_packed_bytes(&report->conversion);
     char size[SIZE_BYTES];
     if (packed)
-        line(out, "panels", "%s of stored MXFP4 are brought into panels; --no-pack leaves them",
+        line(out, "panels", "%s of stored weights are brought into panels; --no-pack leaves them",
              size_text(size, packed));
     if (report->conversion.n_records)
         line(out, "weight cache", "%s%s%s%s", report->cache_path, *report->cache_path ? ": " : "",
