@@ -1,6 +1,6 @@
 /* BF16 weights and activations as 16-bit integers, in blocks of 128 columns. Many tokens meet a panel: 16 outputs are
- * the lanes, with two columns each; the weights of a block are turned, then made codes. A single token meets rows as
- * they are. */
+ * the lanes, with two columns each. It lies in memory like that, or the weights of a block of rows are turned, then
+ * made codes. A single token meets rows as they are. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -241,40 +241,43 @@ INLINE struct coded_four coded_factors(const uint16_t *const *row, size_t at, si
     return of;
 }
 
+/* Adds a block of n columns of four rows to their sums. */
+INLINE void coded_four_add(float *sum, const struct coded_four *of, const uint16_t *const *row, size_t at, size_t n,
+                           const int16_t *codes, float unit)
+{
+    v16i dot[4];
+    UNROLL for (size_t o = 0; o < 4; o++)
+        dot[o] = coded_products(row[o] + at, n, codes + at, v16_set(of->factor[o]));
+    UNROLL for (size_t o = 0; o < 4; o++)
+        sum[o] = fmaf((float)v16i_sum(dot[o]), of->unit[o] * unit, sum[o]);
+}
+
 /* For one token: a row of each of four parts. Factors are a block ahead, so that nothing waits for them. */
 INLINE void coded_rows(float *y, const void *x, const struct matrix *w, size_t r)
 {
-    size_t part = part_rows(w->rows, 4), n = w->columns;
-    const int16_t *codes = x;
+    size_t part = part_rows(w->rows, 4), n = w->columns, at = 0;
     const float *units = narrow_scales(x, n);
     const uint16_t *row[4];
     float sum[4] = {0};
     UNROLL for (size_t o = 0; o < 4; o++)
         row[o] = (const uint16_t *)w->data + part_row(o, r, part, w->rows) * n;
     struct coded_four of = coded_factors(row, 0, n < NARROW_BLOCK ? n : NARROW_BLOCK);
-    for (size_t at = 0; at < n; at += NARROW_BLOCK) {
-        v16i dot[4];
-        struct coded_four next = of;
-        if (n - at >= NARROW_BLOCK) {
-            if (n - at >= 2 * NARROW_BLOCK)
-                next = coded_factors(row, at + NARROW_BLOCK, NARROW_BLOCK);
-            else if (n - at > NARROW_BLOCK)
-                next = coded_factors(row, at + NARROW_BLOCK, n - at - NARROW_BLOCK);
-            UNROLL for (size_t o = 0; o < 4; o++)
-                dot[o] = coded_products(row[o] + at, NARROW_BLOCK, codes + at, v16_set(of.factor[o]));
-        } else {
-            for (size_t o = 0; o < 4; o++)
-                dot[o] = coded_products(row[o] + at, n - at, codes + at, v16_set(of.factor[o]));
-        }
-        UNROLL for (size_t o = 0; o < 4; o++)
-            sum[o] = fmaf((float)v16i_sum(dot[o]), of.unit[o] * units[at / NARROW_BLOCK], sum[o]);
+    for (; at + NARROW_BLOCK <= n; at += NARROW_BLOCK) {
+        size_t left = n - at - NARROW_BLOCK;
+        struct coded_four next =
+            left >= NARROW_BLOCK ? coded_factors(row, at + NARROW_BLOCK, NARROW_BLOCK) : (struct coded_four){0};
+        coded_four_add(sum, &of, row, at, NARROW_BLOCK, x, units[at / NARROW_BLOCK]);
         of = next;
+    }
+    if (at < n) {
+        of = coded_factors(row, at, n - at);
+        coded_four_add(sum, &of, row, at, n - at, x, units[at / NARROW_BLOCK]);
     }
     UNROLL for (size_t o = 0; o < 4; o++)
         y[part_row(o, r, part, w->rows)] = sum[o];
 }
 
-/* For one token: `streams` panels, `part` rows apart from r on, side by side. */
+/* For one token: `streams` panels, `part` rows apart from r on, side by side, as one stream of memory is slower. */
 INLINE void coded_once(float *y, const void *x, const struct matrix *w, size_t r, size_t part, const int streams)
 {
     v16 sum[CODED_STREAMS];
@@ -294,9 +297,8 @@ INLINE void coded_once(float *y, const void *x, const struct matrix *w, size_t r
             int32_t two;
             memcpy(&two, codes + 2 * p, sizeof two);
             v16i both = v16i_set(two);
-            UNROLL for (int s = 0; s < streams; s++) {
+            UNROLL for (int s = 0; s < streams; s++)
                 dot[s] = v16i_add_pairs(dot[s], v16i_load(panel[s] + 16 * p), both);
-            }
         }
         UNROLL for (int s = 0; s < streams; s++)
             sum[s] = v16_fma(v16_from_integers(dot[s]), unit[s], sum[s]);
@@ -307,6 +309,7 @@ INLINE void coded_once(float *y, const void *x, const struct matrix *w, size_t r
     }
 }
 
+/* For one token: panels in a few parts, each read straight through. */
 INLINE void coded_single(float *y, const void *x, const struct matrix *w)
 {
     size_t part = w->rows / 16 / CODED_STREAMS * 16, r = 0;
