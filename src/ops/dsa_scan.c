@@ -52,11 +52,12 @@ static uint64_t narrow(struct kept *kept, uint64_t *spare, size_t k)
     memcpy(spare, kept->lower, kept->count * sizeof *spare);
     uint64_t least = select_largest(spare, kept->count, k);
     size_t n = 0;
-    for (size_t i = 0; i < kept->count; i++)
-        if (kept->upper[i] >= least) {
-            kept->upper[n] = kept->upper[i];
-            kept->lower[n++] = kept->lower[i];
-        }
+    for (size_t i = 0; i < kept->count; i++) { /* without a branch, as in select_largest */
+        uint64_t upper = kept->upper[i];
+        kept->upper[n] = upper;
+        kept->lower[n] = kept->lower[i];
+        n += upper >= least;
+    }
     kept->count = n;
     return least;
 }
