@@ -182,8 +182,9 @@ static struct matrix in_panels(struct check *c, const struct matrix *w)
     struct matrix panels = *w;
     panels.panels = true;
     size_t n = matrix_stored_rows(&panels), scales = n * matrix_scale_bytes(&panels);
-    uint8_t *data = bytes(c, INPUT, n * matrix_row_bytes(w));
-    memset(data, 0, n * matrix_row_bytes(w));
+    size_t size = n * matrix_row_bytes(w);
+    uint8_t *data = w->dtype == DTYPE_BF16 ? (uint8_t *)shorts(c, INPUT, size / 2) : bytes(c, INPUT, size);
+    memset(data, 0, size);
     panels.data = data;
     panels.scales = w->dtype == DTYPE_INT8 ? (uint8_t *)shorts(c, INPUT, scales / 2) : bytes(c, INPUT, scales);
     memset((uint8_t *)panels.scales, 0, scales);
