@@ -79,8 +79,8 @@ INLINE void coded_turn(int32_t *panel, const uint16_t *const *row, size_t n, siz
 
 /* A block of weights, and which of the activations' blocks it meets. */
 struct coded_block {
-    const int32_t *panel[PAIR_BLOCKS]; /* [n_pairs][16] */
     v16 units[PAIR_BLOCKS];
+    const int32_t *panel[PAIR_BLOCKS]; /* [n_pairs][16] */
     size_t b, n_pairs, columns;
 };
 

@@ -156,7 +156,7 @@ static void attend_chunk(const struct plan_context *context, const struct mla_op
     most = most < ATTEND_CHUNK ? most : ATTEND_CHUNK;
     for (uint32_t i = 0; i < most; i++)
         s->rows[i] = sequence_latent(q->sequence, op->layer, gathers ? selected[first + i] : first + i);
-    if (op->masked)
+    if (selected && op->masked)
         mask_unselected(s->mask, first, most, selected,
                         *(const uint32_t *)(void *)buffer_row(context, op->n_selected, q->row));
     uint32_t step = last ? 1 : q->n_rows;
