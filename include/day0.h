@@ -64,25 +64,25 @@ typedef struct day0_options {
     uint64_t budget_bytes; /* memory the engine may use, weights included; 0: what the machine and its cgroup leave */
     uint32_t context_max;  /* tokens of one session; default 8192 */
     uint32_t sessions_max; /* default 1 */
-    uint32_t checkpoints_max; /* states kept for reuse by later texts with the same beginning; default 16 */
-    uint32_t piece_tokens;    /* of a prompt in one step: what a generating session waits for at most; default 256 */
-    uint32_t threads;         /* 0: one a core */
-    const char *cpu;          /* strongest instruction tier, NULL: the machine's best */
-    const char *act;          /* how activations meet weights: "exact", "int8", "int16" (NULL on x86-64) or "f16" */
-    const char *exec;         /* "graph" (NULL) or "eager" */
-    const char *streams;      /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
-    const char *without;      /* techniques to leave out, to measure them, docs/PERFORMANCE.md; NULL: none */
-    const char *kv;           /* latent cache: "int16" (NULL on x86-64), "bf16" or "f32" */
-    const char *dense;        /* projections, converted at load: NULL as stored, "mxfp8", "int8" or "mxfp4" */
-    const char *experts;      /* routed experts: NULL as stored, "mxfp4" or "int8" */
-    const char *li;           /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
-    const char *li_scale;     /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
-    const char *li_scan;      /* index scores: "bounds" (NULL), or "exact" for every key; the same choices */
-    bool accept_unknown;      /* run although the config has keys that may change the meaning */
-    bool preload;             /* read all weights at open, with progress, instead of at first use */
-    const char *pack;         /* panels for weights that meet INT8: "on" (NULL) or "off", docs/KERNELS.md */
-    const char *cache; /* folder that keeps converted and packed weights for the next start; NULL: what is converted
-                             is in memory alone, what is stored is not packed */
+    uint32_t checkpoints_max;   /* states kept for reuse by later texts with the same beginning; default 16 */
+    uint32_t piece_tokens;      /* of a prompt in one step: what a generating session waits for at most; default 256 */
+    uint32_t threads;           /* 0: one a core */
+    const char *cpu;            /* strongest instruction tier, NULL: the machine's best */
+    const char *act;            /* how activations meet weights: "exact", "int8", "int16" (NULL on x86-64) or "f16" */
+    const char *exec;           /* "graph" (NULL) or "eager" */
+    const char *streams;        /* in a graph run, overlap what is independent: "on" (NULL) or "off" */
+    const char *without;        /* techniques to leave out, to measure them, docs/PERFORMANCE.md; NULL: none */
+    const char *kv;             /* latent cache: "int16" (NULL on x86-64), "bf16" or "f32" */
+    const char *dense;          /* projections, converted at load: NULL as stored, "mxfp8", "int8" or "mxfp4" */
+    const char *experts;        /* routed experts: NULL as stored, "mxfp4" or "int8" */
+    const char *li;             /* index keys: "bf16" (NULL), "mxfp8" or "f32" */
+    const char *li_scale;       /* MXFP8 scale rule: "floor" (NULL) or "ceil" */
+    const char *li_scan;        /* index scores: "bounds" (NULL), or "exact" for every key; the same choices */
+    bool accept_unknown;        /* run although the config has keys that may change the meaning */
+    bool preload;               /* read all weights at open, with progress, instead of at first use */
+    const char *pack;           /* panels for weights that meet integers: "on" (NULL) or "off", docs/KERNELS.md */
+    const char *cache;          /* folder that keeps converted and packed weights for the next start; NULL: what is
+                                 converted is in memory alone, what is stored is not packed */
     day0_progress_fn *progress; /* or NULL */
     day0_notice_fn *notice;     /* or NULL */
     void *progress_context;     /* of both */

@@ -44,8 +44,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
 {
     static const char *const execs[] = {"graph", "eager"}, *const switches[] = {"on", "off"},
                              *const kvs[] = {"int16", "bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
-                             *const rules[] = {"floor", "ceil"}, *const acts[] = {"exact", "int8", "int16", "f16"},
-                             *const scans[] = {"bounds", "exact"};
+                             *const rules[] = {"floor", "ceil"}, *const scans[] = {"bounds", "exact"};
     static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
                             li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32};
     static const char *const denses[] = {"as-stored", "mxfp8", "int8", "mxfp4"}, *const expert_words[] = {
@@ -53,7 +52,7 @@ static enum status model_options_of(const day0_options *o, struct model_options 
     static const enum dtype dense_types[] = {DTYPE_AS_STORED, DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
                             expert_types[] = {DTYPE_AS_STORED, DTYPE_MXFP4, DTYPE_INT8};
     int exec, streams, kv, li, rule, scan, act, dense, experts, pack;
-    TRY(choose("act", o->act ? o->act : act_name(ACT_DEFAULT), acts, ACT_COUNT, &act, err));
+    TRY(choose("act", o->act ? o->act : act_name(ACT_DEFAULT), act_names, ACT_COUNT, &act, err));
     TRY(choose("exec", o->exec, execs, 2, &exec, err));
     TRY(choose("streams", o->streams, switches, 2, &streams, err));
     TRY(choose("pack", o->pack, switches, 2, &pack, err));

@@ -326,7 +326,7 @@ void BODY(linear_bf16_int16)(float *const *y, const void *const *x, const struct
         return;
     }
     if (n_tokens == 1) {
-        for (size_t r = 0; w->rows > 0 && r < part_rows(w->rows, 4); r++)
+        for (size_t r = 0; r < part_rows(w->rows, 4); r++)
             coded_rows(y[0], x[0], w, r);
         return;
     }

@@ -59,101 +59,77 @@ INLINE void int8_panel(v16i *w, const uint8_t *block)
     UNROLL for (int k = 0; k < 8; k++) w[k] = v16i_load((const int32_t *)(const void *)block + 16 * k);
 }
 
-/* Eight products fit in 16 bits, see simd_avx512_int8.h. For several rows of activations: a vector of weights is loaded
- * once for all. Additions are assembly because gcc 12 computes all products first and spills them. */
-#define ADD_TO(sum, x, size) __asm__("vpadd" size " %1, %0, %0" : "+x"(sum) : "x"(x))
-INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
+/* products + those of unsigned bytes of w with signed ones of `input`, two in 16 bits; from 0 if `first`. */
+INLINE void add_byte_products(v16i *products, v16i w, __m256i input, const int first)
+{
+    __m256i low = _mm256_maddubs_epi16(w.low, input), high = _mm256_maddubs_epi16(w.high, input);
+    if (first) {
+        *products = (v16i){low, high};
+    } else {
+        ADD_TO(products->low, low, "w");
+        ADD_TO(products->high, high, "w");
+    }
+}
+
+/* sum + both 16-bit integers of each lane. */
+INLINE void add_both(v16i *sum, v16i products)
 {
     __m256i one = _mm256_set1_epi16(1);
+    __m256i low = _mm256_madd_epi16(products.low, one), high = _mm256_madd_epi16(products.high, one);
+    ADD_TO(sum->low, low, "d");
+    ADD_TO(sum->high, high, "d");
+}
+
+/* Four activations for all lanes. */
+INLINE __m256i four_inputs(const int8_t *x)
+{
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+/* Eight products fit in 16 bits, see simd_avx512_int8.h. For several rows of activations: a vector of weights is loaded
+ * once for all. */
+INLINE void v16i_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int n)
+{
     UNROLL for (int k = 0; k < 8; k += 4)
     {
         v16i products[2];
-        UNROLL for (int i = k; i < k + 4; i++)
-        {
-            UNROLL for (int t = 0; t < n; t++)
-            {
-                int32_t four;
-                memcpy(&four, x[t] + 4 * i, sizeof four);
-                __m256i input = _mm256_set1_epi32(four);
-                __m256i low = _mm256_maddubs_epi16(w[i].low, input), high = _mm256_maddubs_epi16(w[i].high, input);
-                if (i == k) {
-                    products[t] = (v16i){low, high};
-                } else {
-                    ADD_TO(products[t].low, low, "w");
-                    ADD_TO(products[t].high, high, "w");
-                }
-            }
-        }
-        UNROLL for (int t = 0; t < n; t++)
-        {
-            __m256i low = _mm256_madd_epi16(products[t].low, one), high = _mm256_madd_epi16(products[t].high, one);
-            ADD_TO(sum[t].low, low, "d");
-            ADD_TO(sum[t].high, high, "d");
-        }
+        UNROLL for (int i = k; i < k + 4; i++) UNROLL for (int t = 0; t < n; t++)
+            add_byte_products(&products[t], w[i], four_inputs(x[t] + 4 * i), i == k);
+        UNROLL for (int t = 0; t < n; t++) add_both(&sum[t], products[t]);
     }
 }
 
 /* sum[s] + the products of 32 activations with a block of each of n panels, which become numbers on the way. */
 INLINE void mxfp4_panels_dot(v16i *sum, const uint8_t *const *block, const int8_t *x, const int n)
 {
-    __m256i one = _mm256_set1_epi16(1);
     UNROLL for (int k = 0; k < 4; k += 2)
     {
         v16i products[2];
-        UNROLL for (int q = k; q < k + 2; q++)
+        UNROLL for (int q = k; q < k + 2; q++) UNROLL for (int s = 0; s < n; s++)
         {
-            int32_t even, odd;
-            memcpy(&even, x + 8 * q, sizeof even);
-            memcpy(&odd, x + 8 * q + 4, sizeof odd);
-            UNROLL for (int s = 0; s < n; s++)
-            {
-                v16i w[2];
-                mxfp4_word(w, v16i_load((const int32_t *)(const void *)block[s] + 16 * q));
-                __m256i low = _mm256_maddubs_epi16(w[0].low, _mm256_set1_epi32(even));
-                __m256i high = _mm256_maddubs_epi16(w[0].high, _mm256_set1_epi32(even));
-                if (q == k) {
-                    products[s] = (v16i){low, high};
-                } else {
-                    ADD_TO(products[s].low, low, "w");
-                    ADD_TO(products[s].high, high, "w");
-                }
-                low = _mm256_maddubs_epi16(w[1].low, _mm256_set1_epi32(odd));
-                high = _mm256_maddubs_epi16(w[1].high, _mm256_set1_epi32(odd));
-                ADD_TO(products[s].low, low, "w");
-                ADD_TO(products[s].high, high, "w");
-            }
+            v16i w[2];
+            mxfp4_word(w, v16i_load((const int32_t *)(const void *)block[s] + 16 * q));
+            add_byte_products(&products[s], w[0], four_inputs(x + 8 * q), q == k);
+            add_byte_products(&products[s], w[1], four_inputs(x + 8 * q + 4), 0);
         }
-        UNROLL for (int s = 0; s < n; s++)
-        {
-            __m256i low = _mm256_madd_epi16(products[s].low, one), high = _mm256_madd_epi16(products[s].high, one);
-            ADD_TO(sum[s].low, low, "d");
-            ADD_TO(sum[s].high, high, "d");
-        }
+        UNROLL for (int s = 0; s < n; s++) add_both(&sum[s], products[s]);
     }
 }
+
 /* The same for INT8. The signs of x go over to w, since one factor must be without: 2 * 127 * 127 fits in 16 bits. */
 INLINE void int8_dots32(v16i *sum, const v16i *w, const int8_t *const *x, const int32_t *offset, const int n)
 {
-    __m256i one = _mm256_set1_epi16(1);
     (void)offset;
     UNROLL for (int t = 0; t < n; t++) sum[t] = v16i_set(0);
-    UNROLL for (int k = 0; k < 8; k++)
+    UNROLL for (int k = 0; k < 8; k++) UNROLL for (int t = 0; t < n; t++)
     {
-        UNROLL for (int t = 0; t < n; t++)
-        {
-            int32_t four;
-            memcpy(&four, x[t] + 4 * k, sizeof four);
-            __m256i input = _mm256_set1_epi32(four), magnitude = _mm256_abs_epi8(input);
-            __m256i low = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].low, input));
-            __m256i high = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w[k].high, input));
-            low = _mm256_madd_epi16(low, one);
-            high = _mm256_madd_epi16(high, one);
-            ADD_TO(sum[t].low, low, "d");
-            ADD_TO(sum[t].high, high, "d");
-        }
+        __m256i input = four_inputs(x[t] + 4 * k), magnitude = _mm256_abs_epi8(input);
+        __m256i low = _mm256_sign_epi8(w[k].low, input), high = _mm256_sign_epi8(w[k].high, input);
+        add_both(&sum[t], (v16i){_mm256_maddubs_epi16(magnitude, low), _mm256_maddubs_epi16(magnitude, high)});
     }
 }
-#undef ADD_TO
 
 INLINE void int8_turn(v16i *w, const uint8_t *const *rows, size_t at)
 {

@@ -89,11 +89,11 @@ static enum status choose(const char *name, const char *value, const char *const
 }
 
 /* The values of flags, and what they stand for. */
-static const char *const acts[] = {"exact", "int8", "int16", "f16"}, *const kvs[] = {"int16", "bf16", "f32"},
-                         *const lis[] = {"bf16", "mxfp8", "f32"}, *const rules[] = {"floor", "ceil"},
-                         *const execs[] = {"graph", "eager"}, *const scans[] = {"bounds", "exact"},
-                         *const sfas[] = {"gather", "masked"}, *const switches[] = {"off", "on"},
-                         *const denses[] = {"mxfp8", "int8", "mxfp4"}, *const experts[] = {"mxfp4", "int8"};
+static const char *const kvs[] = {"int16", "bf16", "f32"}, *const lis[] = {"bf16", "mxfp8", "f32"},
+                         *const rules[] = {"floor", "ceil"}, *const execs[] = {"graph", "eager"},
+                         *const scans[] = {"bounds", "exact"}, *const sfas[] = {"gather", "masked"},
+                         *const switches[] = {"off", "on"}, *const denses[] = {"mxfp8", "int8", "mxfp4"},
+                         *const experts[] = {"mxfp4", "int8"};
 static const enum dtype kv_types[] = {DTYPE_INT16, DTYPE_BF16, DTYPE_F32},
                         li_types[] = {DTYPE_BF16, DTYPE_MXFP8, DTYPE_F32},
                         dense_types[] = {DTYPE_MXFP8, DTYPE_INT8, DTYPE_MXFP4},
@@ -109,7 +109,7 @@ enum status model_flags_take(struct model_flags *flags, int option, const char *
         flags->directory = value;
         return STATUS_OK;
     case FLAG_ACT:
-        TRY(choose("act", value, acts, ACT_COUNT, &chosen, err));
+        TRY(choose("act", value, act_names, ACT_COUNT, &chosen, err));
         o->act = (enum act)chosen;
         return STATUS_OK;
     case FLAG_KV:

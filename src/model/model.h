@@ -36,7 +36,7 @@ struct model_options {
     bool masked;                 /* policy sfa=masked: the unselected positions are masked, not left out */
     unsigned without;            /* --without: a set of enum technique */
     struct weight_types weights; /* --dense, --experts: MXFP4 or INT8, dense MXFP8 too; DTYPE_AS_STORED */
-    bool pack;                   /* panels for what meets INT8 (--no-pack: rows as they are) */
+    bool pack;                   /* panels for what meets integers (--no-pack: rows as they are) */
     const char *cache_folder;    /* for the file of converted and packed weights; NULL (--no-cache): what is converted
                                     is in memory alone, what is stored is not packed */
     struct watch watch;          /* of what opening does */

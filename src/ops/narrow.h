@@ -27,7 +27,12 @@ enum act { ACT_EXACT, ACT_INT8, ACT_INT16, ACT_F16, ACT_COUNT };
 enum { LINEAR_ROWS = 128 }; /* rows a kernel call takes at most */
 
 /* "exact", "int8", "int16", "f16". */
-const char *act_name(enum act act);
+extern const char *const act_names[ACT_COUNT];
+
+static inline const char *act_name(enum act act)
+{
+    return act_names[act];
+}
 
 /* The tier that a policy needs (cpu/tiers.h), as a name. Slower tiers compute the same bits, but not faster than
  * exact. */

@@ -154,6 +154,8 @@ static void costs_know_their_units(void **state)
     struct bench_cost exact = bench_cost_step(model, shape);
     model->options.act = ACT_INT8; /* of the cost alone */
     struct bench_cost int8 = bench_cost_step(model, shape);
+    model->options.act = ACT_INT16;
+    struct bench_cost int16 = bench_cost_step(model, shape);
     model->options.act = ACT_F16;
     struct bench_cost half = bench_cost_step(model, shape);
     model->options.act = ACT_EXACT;
@@ -165,6 +167,10 @@ static void costs_know_their_units(void **state)
     assert_true(exact.flops[UNIT_INT8] == 0 && exact.flops[UNIT_F16] == 0);
     assert_true(int8.flops[UNIT_INT8] == experts && int8.flops[UNIT_F32] == exact.flops[UNIT_F32] - experts);
     assert_true(half.flops[UNIT_INT8] == experts && half.flops[UNIT_F16] > 0);
+    /* What meets halves there, the BF16 weights but for the exact ones, meets 16-bit integers here. */
+    assert_true(int8.flops[UNIT_INT16] == half.flops[UNIT_INT16]);
+    assert_true(int16.flops[UNIT_INT8] == experts && int16.flops[UNIT_F16] == 0 &&
+                int16.flops[UNIT_INT16] == int8.flops[UNIT_INT16] + half.flops[UNIT_F16]);
     assert_true(fabs(bench_cost_flops(&half) - bench_cost_flops(&exact)) < 1e-9 * bench_cost_flops(&exact));
     struct rates rates = {.read.gb_s = 2, .gop_s = {[UNIT_F32] = 10, [UNIT_INT8] = 40}};
     struct bench_floors floors = bench_cost_floors(&int8, &rates);

@@ -57,6 +57,17 @@ static struct model_options converting(void)
     return options;
 }
 
+/* What is stored comes into panels of the folder's file. */
+static struct model_options packing(enum act act)
+{
+    struct model_options options = exact_options(N_TOKENS);
+    options.act = act;
+    options.pack = true;
+    options.cache_folder = folder;
+    options.watch = (struct watch){.notice = note};
+    return options;
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -193,12 +204,7 @@ static void stored_weights_are_packed(void **state)
     (void)state;
     char path[PATH_BYTES_MAX], name[PATH_BYTES_MAX];
     struct error err;
-    struct model_options options = exact_options(N_TOKENS), rows;
-    options.act = ACT_INT8;
-    options.pack = true;
-    options.cache_folder = folder;
-    options.watch = (struct watch){.notice = note};
-    rows = options;
+    struct model_options options = packing(ACT_INT8), rows = options;
     rows.pack = false;
     assert_int_equal(file_join(path, golden_root(), "k3-s1", &err), STATUS_OK);
     struct answers want = run_pieces(path, &rows, tokens, N_TOKENS, NULL, 0);
@@ -242,12 +248,7 @@ static void bf16_weights_are_packed(void **state)
 {
     (void)state;
     char name[PATH_BYTES_MAX];
-    struct model_options options = exact_options(N_TOKENS), rows;
-    options.act = ACT_INT16;
-    options.pack = true;
-    options.cache_folder = folder;
-    options.watch = (struct watch){.notice = note};
-    rows = options;
+    struct model_options options = packing(ACT_INT16), rows = options;
     rows.pack = false;
     struct answers want = run_pieces(checkpoint.path, &rows, tokens, N_TOKENS, NULL, 0);
     for (int start = 0; start < 3; start++) {
